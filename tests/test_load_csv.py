@@ -676,7 +676,16 @@ EXPORTED = [
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize(
     ("every", "last"),
-    [(",", []), (",,", []), (", ", []), ("", [",,", " , ", "", ",,"]), (",", [",,,", ","])],
+    [
+        (",", []),
+        (",,", []),
+        (", ", []),
+        ("", [",,", " , ", "", ",,"]),
+        (",", [",,,", ","]),
+        (',""', []),
+        (',,""', ['"","",""']),
+        ("", ['"",', "", ',""']),
+    ],
 )
 def test_empty_columns_and_rows_at_the_end_are_none(rows, newline, every, last):
     """The oracle is the same table without them."""
@@ -689,6 +698,17 @@ def test_empty_columns_and_rows_at_the_end_are_none(rows, newline, every, last):
         assert found.values.dtype == expected.values.dtype
         assert found.row_labels == expected.row_labels
         assert found.column_labels == expected.column_labels
+
+
+@pytest.mark.parametrize("end", ['"";"', '"""";""', '";""', '"";;"\n""'])
+def test_quotation_marks_around_no_empty_cell_are_not_passed_over(end):
+    with pytest.raises(InputError):
+        table(f"1;2\n3;4\n{end}\n")
+
+
+@pytest.mark.parametrize("name", ['""""', '"a;"""', '"""a"'])
+def test_quotation_marks_in_a_name_before_empty_cells_are_kept(name):
+    assert table(f'{name};""\n1;""\n').column_labels == (name[1:-1].replace('""', '"'),)
 
 
 def test_a_name_of_no_letters_above_numbers_is_a_column():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["separator_line", "without_empty_columns", "without_empty_end"]
 
 _BLANK = b" \t\r\n"
+# Of rows of nothing else.
+_EMPTY_CELLS = rb'(?:[ \t\r\n%b]++|""(?![^\t\r\n%b]))*+'
 _SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
 
 
@@ -36,12 +39,17 @@ def separator_line(data: bytes) -> tuple[str | None, bytes]:
 
 
 def without_empty_end(table: Table) -> Table:
-    """Return a table without the rows at its end that are separators alone."""
-    data, empty = table.data, _BLANK + table.delimiter.encode()
+    """Return a table without the rows at its end whose cells are all empty, quoted or not."""
+    data, separator = table.data, table.delimiter.encode()
+    around = _BLANK + separator + b'"'
     last = data.rfind(b"\n", 0, len(data) - 1) + 1
-    if data[last:].strip(empty):
+    if data[last:].strip(around):
         return table
-    return table._replace(data=data[: data.find(b"\n", len(data.rstrip(empty))) + 1 or len(data)])
+    end = data.find(b"\n", len(data.rstrip(around))) + 1
+    # Other quotation marks open or close what is no empty cell.
+    if end and not re.compile(_EMPTY_CELLS % (separator, separator)).fullmatch(data, end):
+        return table
+    return table._replace(data=data[: end or len(data)])
 
 
 def without_empty_columns(table: Table) -> Table:
@@ -57,9 +65,10 @@ def without_empty_columns(table: Table) -> Table:
         return table
     whole = io.BytesIO()
     for line in io.BytesIO(table.data):
-        parts = line.rsplit(table.delimiter.encode(), count)
-        # A row of separators alone would become a blank line: it stays, and is refused.
-        whole.write(parts[0] + parts[-1].lstrip(b" \t") if parts[0].strip() else line)
+        filled = line.rsplit(table.delimiter.encode(), count)[0]
+        # A row of empty cells alone would become a blank line: it stays, and is refused.
+        kept = filled + line[len(line.rstrip(b"\r\n")) :]
+        whole.write(line if _is_empty(filled) else kept)
     return table._replace(data=whole.getvalue())
 
 
@@ -68,9 +77,19 @@ def _empty_columns(table: Table) -> int:
     separator, found = table.delimiter.encode(), []
     for at, line in enumerate(io.BytesIO(table.data), 1):
         table.refuse_long(at)
-        filled = line.rstrip(_BLANK + separator)
-        if filled:
-            found.append(line.count(separator, len(filled)))
-            if not found[-1] or filled.count(b'"') % 2:
+        if line.strip(_BLANK + separator + b'"'):
+            found.append(_empty_at_end(line, separator))
+            if not found[-1] or line.rsplit(separator, found[-1])[0].count(b'"') % 2:
                 return 0
     return min(found, default=0)
+
+
+def _empty_at_end(line: bytes, separator: bytes) -> int:
+    """Return how many cells are empty, quoted or not, behind the last that is not."""
+    filled = line.rstrip(_BLANK + separator + b'"')
+    _, *cells = line[len(filled) :].split(separator)
+    return sum(1 for _ in itertools.takewhile(_is_empty, reversed(cells)))
+
+
+def _is_empty(cell: bytes) -> bool:
+    return cell.strip(_BLANK) in (b"", b'""')
