@@ -17,7 +17,12 @@ from attncli.loading.number import DECIMAL_POINTS, is_foreign, is_numeric, is_tr
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
 from attncli.loading.separator import column_of_pairs, find_separator
-from attncli.loading.spreadsheet import separator_line, without_empty_columns, without_empty_end
+from attncli.loading.spreadsheet import (
+    separator_line,
+    with_line_feeds,
+    without_empty_columns,
+    without_empty_end,
+)
 from attncli.loading.table import Body, Table, after, has_lone_returns, line_ends, refuse_large
 from attncli.loading.table_doubts import (
     EMPTY_CORNER,
@@ -98,7 +103,7 @@ def read_delimited(source: Source) -> LoadedArray:
 
 def _table(source: Source) -> Table:
     """Return the text of a table, without what a spreadsheet writes around it."""
-    separator, data = separator_line(source.text_bytes())
+    separator, data = separator_line(with_line_feeds(source.text_bytes()))
     table = without_empty_end(Table(source, data, separator or find_separator(data)))
     refuse_large(table)
     return without_empty_columns(table)

@@ -1,4 +1,4 @@
-"""What spreadsheets write around a table: a line that names the separator, and empty cells."""
+"""What spreadsheets write around a table: a line that names the separator, CR, and empty cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attncli.loading.table import has_lone_returns
 if TYPE_CHECKING:
     from attncli.loading.table import Table
 
-__all__ = ["separator_line", "without_empty_columns", "without_empty_end"]
+__all__ = ["separator_line", "with_line_feeds", "without_empty_columns", "without_empty_end"]
 
 _BLANK = b" \t\r\n"
 # Of rows of nothing else.
@@ -36,6 +36,11 @@ def separator_line(data: bytes) -> tuple[str | None, bytes]:
     """
     named = _SEPARATOR_LINE.match(data)
     return (named[2].decode(), data[named.end() :]) if named else (None, data)
+
+
+def with_line_feeds(data: bytes) -> bytes:
+    """Return text with LF where all its lines end in CR, as in Excel's CSV (Macintosh)."""
+    return data if b"\n" in data else data.replace(b"\r", b"\n")
 
 
 def without_empty_end(table: Table) -> Table:
