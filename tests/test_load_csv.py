@@ -97,7 +97,12 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         (",\n,\n", "line 1, column 1", "empty"),
         ('"a,\nb",1,\n"c",2,\n', "line 2, column 3", "empty"),
         ("sep=;\n1;2\n3;x\n", "line 3, column 2", "'x'"),
-        ("sep=,\n1;2\n3;4\n", "line 3, column 1", "'3;4'"),
+        (
+            "sep=,\n1;2\n3;4\n",
+            "line 1, column 1",
+            "names commas, but",
+        ),
+        ("sep=;\n1,5\n2,5\n", "line 2, column 1", "'1,5'"),
         (",1,2\n3,4,5\n", "line 1, column 1", "empty"),
         (",1,2\n1,0.5,0.5\n0.2,0.3,0.5\n", "line 1, column 1", "empty"),
         (",1\n1,0\n3,0\n", "line 1, column 1", "empty"),
@@ -220,6 +225,10 @@ def test_a_label_may_hold_a_semicolon():
     ("text", "hint"),
     [
         ("1 2 3\n4 5 6\n", "not with spaces"),
+        ("|d1|d2\nThe|1.2|0.3\ncat|0.5|1.3\n", "semicolons or tabs, not with |"),
+        ("|d1|d2\nThe|1,2|0,3\ncat|0,5|1,3\n", "semicolons or tabs, not with |"),
+        ("sep=|\n|d1|d2\nThe|1.2|0.3\n", "semicolons or tabs, not with |"),
+        ("The|1.2|0.3\ncat|0.5|1.3\n", "semicolons or tabs, not with |"),
         ("0,5;0,25\n1,5;2,5\n", "decimal point"),
         ("1,5;2\n0,5;3\n", "decimal point"),
         ("a;b\n1,5;2\n0,5;3\n", "decimal point"),
@@ -653,6 +662,39 @@ def test_a_first_line_may_name_the_separator(start, end, line, text):
     found = table(start + (line + "\n" + text).replace("\n", end))
     assert found.values.tolist() == [[1, 2]]
     assert [name.rstrip(",;") for name in found.column_labels] == ["the", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "separator"),
+    [
+        (
+            "sep=,",
+            ";d1;d2\nThe;1.2;0.3\n",
+            "semicolons",
+        ),
+        (
+            "sep=,",
+            ";d1;d2\nThe;1,2;0,3\n",
+            "semicolons",
+        ),
+        ("sep=,", '"";"d1"\n"The";"1"\n', "semicolons"),
+        ("sep=;", ",d1,d2\n\nThe,1.2,0.3\n", "commas"),
+        ("sep=;", "\td1\nThe\t1\n", "tabs"),
+        ("sep=\t", "1,2,3\n3,4,5\n", "commas"),
+    ],
+)
+def test_a_first_line_that_names_another_separator_is_told(line, text, separator):
+    with pytest.raises(InputError) as caught:
+        table(f"{line}\n{text}")
+    named = {"sep=,": "commas", "sep=;": "semicolons", "sep=\t": "tabs"}[line]
+    what = f"names {named}, but the rows are separated by {separator}"
+    assert what in caught.value.message
+    assert "first line" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ['"a,b"\n1\n2\n', "a,b\n1\n2\n", "a,b;c\n1;2\n"])
+def test_a_name_may_hold_what_the_first_line_does_not_name(text):
+    assert table("sep=;\n" + text).column_labels[0] == "a,b"
 
 
 def test_a_lone_line_that_names_a_separator_holds_no_numbers():

@@ -16,7 +16,7 @@ from attncli.loading.headings import Headings, find_headings, is_meant_as_number
 from attncli.loading.number import DECIMAL_POINTS, is_foreign, is_numeric, is_truth
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
-from attncli.loading.separator import column_of_pairs, find_separator
+from attncli.loading.separator import column_of_pairs, find_separator, other_separator
 from attncli.loading.spreadsheet import (
     separator_line,
     with_line_feeds,
@@ -46,6 +46,7 @@ __all__ = ["read_delimited"]
 _BLOCK = 2**18
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _A_TITLE = "if the first line is a title, delete it"
 _ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
 
@@ -105,8 +106,21 @@ def _table(source: Source) -> Table:
     """Return the text of a table, without what a spreadsheet writes around it."""
     separator, data = separator_line(with_line_feeds(source.text_bytes()))
     table = without_empty_end(Table(source, data, separator or find_separator(data)))
+    if separator is not None:
+        _refuse_other_separator(table)
     refuse_large(table)
     return without_empty_columns(table)
+
+
+def _refuse_other_separator(table: Table) -> None:
+    """Refuse rows that are not separated by what the first line names."""
+    found = other_separator(table.data, table.delimiter)
+    if found is not None:
+        what = (
+            f"sep= in the first line names {_SEPARATORS[table.delimiter]}, but the rows are "
+            f"separated by {_SEPARATORS[found]}"
+        )
+        raise table.refusal(what, 1, 1, "mend the first line, or delete it")
 
 
 def _refuse_decimal_commas(table: Table, rows: list[Row]) -> None:
@@ -230,6 +244,8 @@ def _headed_hint(cells: list[str]) -> str:
     """Return what is probably wrong with a first cell that is no number, below other words."""
     if len(cells) == 1 and any(map(is_numeric, cells[0].split())):
         return f"{SEPARATE}, not with spaces"
+    if _is_barred(cells):
+        return f"{SEPARATE}, not with |"
     if len(cells) > 2 and not any(map(is_meant_as_numbers, cells)):
         return _A_TITLE
     return f"if the first column holds labels, {EMPTY_CORNER}"
@@ -239,12 +255,19 @@ def _ragged_hint(first: list[str], cells: list[str]) -> str | None:
     """Return what is probably wrong with a row of another length than the first."""
     if not any(map(str.strip, cells)):
         return EMPTY_ROWS
+    if _is_barred(first) and _first_hint(first) is None:
+        return f"{SEPARATE}, not with |"
     return _first_hint(first) or (_A_TITLE if _is_title(first) else None)
 
 
 def _is_title(first: list[str]) -> bool:
     """Whether a first line is but a word, above rows of several cells."""
     return len(first) == 1 and bool(first[0].strip()) and not is_meant_as_numbers(first[0])
+
+
+def _is_barred(row: list[str]) -> bool:
+    """Whether bars stand where separators should."""
+    return len(row) == 1 and "|" in row[0]
 
 
 def _first_hint(first: list[str]) -> str | None:

@@ -12,7 +12,7 @@ from attncli.loading.number import has_decimal_comma, is_numeric
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["column_of_pairs", "find_separator"]
+__all__ = ["column_of_pairs", "find_separator", "other_separator"]
 
 _SEPARATORS = ",;\t"
 _SAMPLE = 64 * 2**10
@@ -38,6 +38,18 @@ def find_separator(data: bytes) -> str:
         return others + sum(map(is_numeric, cells)), len(cells)
 
     return max(_SEPARATORS, key=merit)
+
+
+def other_separator(data: bytes, named: str) -> str | None:
+    """Return what separates the first rows where the named separator does not."""
+    sample = data[:_SAMPLE].decode("utf-8", "replace")
+    lines = [line for line in sample.splitlines() if line.strip()][:2]
+    if not lines or named in lines[0]:
+        return None
+    found = find_separator(data)
+    if found == "," and all(map(has_decimal_comma, lines)):
+        return None
+    return found if found != named and all(found in line for line in lines) else None
 
 
 def column_of_pairs(rows: Sequence[list[str]]) -> int | None:
