@@ -283,6 +283,28 @@ def test_common_mistakes_get_a_hint(text, hint):
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "date",
+    [
+        *("01. Feb", "1-Feb", "Jan 02", "02.Jan", "Jan-02", "1. M\u00e4r", "1-Feb-24", "2 avr."),
+        *("01.02.2024", "1.2.24", "01.02.", "2/1/2024", "2024-02-01", "2024-02-01 00:00:00"),
+    ],
+)
+def test_a_date_is_told_to_be_a_spreadsheet_s(date):
+    with pytest.raises(InputError) as caught:
+        table(f";a;b\nThe;1;2\ncat;{date};3\n")
+    assert f"line 3, column 2: expected a number; found '{date}'" in caught.value.message
+    assert "made a date of it" in caught.value.hint
+    assert table(f";a;b\nThe;1;2\n{date};3;4\n").row_labels == ("The", date)
+
+
+@pytest.mark.parametrize("cell", ["1/2", "1.2.3", "12-34", "3 apples", "May", "2024-02"])
+def test_what_is_no_date_is_not_told_to_be_one(cell):
+    with pytest.raises(InputError) as caught:
+        table(f";a;b\nThe;1;2\ncat;{cell};3\n")
+    assert "date" not in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("label", ["50%", "1/2", "\u20ac1.50", "US$5", "(1.5)", "1.0D+00", "1.5f"])
 def test_labels_that_may_all_be_numbers_of_another_notation_are_told(label):
     told = pytest.warns(AttnWarning, match="is read as labels. If it holds numbers, write them")

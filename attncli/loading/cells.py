@@ -14,6 +14,7 @@ from attncli.loading.number import (
     TRUTHS,
     NumberOverflowError,
     has_decimal_comma,
+    is_date,
     is_decorated,
     is_error,
     is_foreign,
@@ -124,6 +125,10 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (
         is_error,
         "a spreadsheet had an error there: mend its formula, and save the table again",
+    ),
+    (
+        is_date,
+        "a spreadsheet made a date of it, it seems: format the column as text, and type it again",
     ),
     (is_foreign, "write numbers in plain digits, as in -1234.5, not 50% or 1/2"),
     (is_spaced, f'{SEPARATE}, not with spaces (np.savetxt: delimiter=",")'),

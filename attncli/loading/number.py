@@ -14,6 +14,7 @@ __all__ = [
     "NumberOverflowError",
     "begins_as_number",
     "has_decimal_comma",
+    "is_date",
     "is_decorated",
     "is_error",
     "is_foreign",
@@ -52,7 +53,18 @@ _ERROR = (
     "#[\u00a1\u00bf]?(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE"
     r"|VALOR)[!?]|#N/[AD]|#NV|#GETTING_DATA|Err:\d+"
 )
-
+# In English, German, French and Spanish.
+_MONTH = (
+    r"(?:jan|feb|f\u00e9v|mar|m\u00e4r|mrz|apr|avr|abr|may|mai|jun|juin|jul|juil|aug|ao\u00fb|ago"
+    r"|sep|oct|okt|nov|dec|dez|d\u00e9c|dic|ene)[^\W\d_]{0,6}\.?"
+)
+# 1-Feb, 01. Feb 24, Jan-02, 01.02.2024, 2/1/24, 01.02. and 2024-02-01 00:00:00.
+_DATE = re.compile(
+    rf"\d{{1,2}}(?:\. ?|[ /-]){_MONTH}(?:[ ./-]*\d{{2,4}})?|{_MONTH}[ /-]?\d{{1,4}}(?:,? \d{{4}})?"
+    r"|\d{1,2}([./-])\d{1,2}\1\d{2,4}|\d{1,2}\.\d{1,2}\."
+    r"|\d{4}([./-])\d{1,2}\2\d{1,2}(?:[T ][\d:.]+)?",
+    re.IGNORECASE,
+)
 
 # What stands for a number that is missing.
 _HOLES = {"na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
@@ -185,6 +197,17 @@ def is_foreign(text: str) -> bool:
     (True, True, False, False)
     """
     return re.fullmatch(_FOREIGN, text.strip()) is not None
+
+
+def is_date(text: str) -> bool:
+    """Whether a word is a date, as a spreadsheet makes of 1.2 or 1-2.
+
+    Examples
+    --------
+    >>> is_date("01. Feb"), is_date("Jan 02"), is_date("2/1/2024"), is_date("1.2")
+    (True, True, True, False)
+    """
+    return _DATE.fullmatch(text.strip()) is not None
 
 
 def is_error(text: str) -> bool:
