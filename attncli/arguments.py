@@ -20,7 +20,7 @@ from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.layout import LAYOUTS, layouts_meant
 from attncli.names import PrecisionName
-from attncli.text import counted, did_you_mean
+from attncli.text import counted, did_you_mean, quoted
 
 __all__ = [
     "BIAS_HINT",
@@ -59,6 +59,8 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _FARTHEST = 2**53
 _LONGEST = 60
 MOST_AXES = 4
+# What may head a column of labels.
+_NAMES_OF_LABELS = {"token", "tokens", "word", "words", "label", "labels"}
 # Where a mask holds other numbers.
 BIAS_HINT = "numbers that are added to the scores are a bias: give them as bias (--bias)"
 
@@ -391,6 +393,8 @@ def _label_hint(labels: list[str], count: int) -> str | None:
         return "give labels as a,b,c or as the lines of a file"
     if len(labels) > count and not any(labels[count:]):
         return "the last label is empty: delete the empty line at the end of the file"
+    if len(labels) == count + 1 and labels[0].strip().lower() in _NAMES_OF_LABELS:
+        return f"if the first label, {quoted(labels[0])}, is a header, delete its line"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 import sys
@@ -906,6 +907,51 @@ def test_labels_are_lines_of_a_file_or_a_list_in_json(tmp_path):
     }.items():
         path.write_text(text, encoding="utf-8")
         assert label_file(str(path)) == labels
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ('The\n","\n""""\n"a ""b"""\n', ("The", ",", '"', 'a "b"')),
+        ('"The"\n"cat"\n', ("The", "cat")),
+        ('sep=;\nThe\n","\n";"\n', ("The", ",", ";")),
+        ('"sep=,"\nThe,\n",",\n', ("The", ",")),
+        ('The;\n";";\n', ("The", ";")),
+        ("The,,\n,,\ncat,,\n", ("The", "", "cat")),
+        ('"The"\t""\n"cat"\t""\n', ("The", "cat")),
+        # No separators, where rows would not be as long or hold more.
+        ("The\n,\n;\ncat\n", ("The", ",", ";", "cat")),
+        ("a,\nb,c\n", ("a,", "b,c")),
+        ('The\n\n""\n', ("The", "", "")),
+        # No CSV: the lines as they are.
+        ('The\n"\n', ("The", '"')),
+        ('"The" cat\nsat\n', ('"The" cat', "sat")),
+    ],
+)
+def test_labels_in_a_table_are_its_column(tmp_path, newline, suffix, text, labels):
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(text.replace("\n", newline).encode())
+    assert label_file(str(path)) == labels
+
+
+def test_what_csv_writes_are_the_labels(tmp_path):
+    labels = ("The", "", '"', ",", ";", "\t", '""', "a b", "\n", "sep=;")
+    with (tmp_path / "t.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([label] for label in labels)
+    assert label_file(str(tmp_path / "t.csv")) == labels
+
+
+def test_labels_in_other_text_are_its_lines(tmp_path):
+    (tmp_path / "t.txt").write_text('sep=;\n"\n","\nThe;\n')
+    assert label_file(str(tmp_path / "t.txt")) == ("sep=;", '"', '","', "The;")
+
+
+def test_more_than_a_column_of_labels_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("sep=;\nThe;1\ncat;2\n")
+    with pytest.raises(InputError, match=r"expected one label in each row; found '1' behind 'The'"):
+        label_file(str(tmp_path / "t.csv"))
 
 
 # --- finished weights -------------------------------------------------------------------------

@@ -334,6 +334,11 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"key_labels": ["a", "b", ""]}),
     ("Shape", "key_labels: expected 2 labels, one for each key; found 3", None,
      {"key_labels": ["a", "b", "c"]}),
+    ("Shape", "key_labels: expected 2 labels, one for each key; found 3",
+     "if the first label, 'Token', is a header, delete its line",
+     {"key_labels": ["Token", "b", "c"]}),
+    ("Shape", "key_labels: expected 2 labels, one for each key; found 4", None,
+     {"key_labels": ["token", "b", "c", "d"]}),
     ("Usage", "query_labels: expected a list of labels; found 'ab'", None, {"query_labels": "ab"}),
 ]  # fmt: skip
 

@@ -34,7 +34,7 @@ _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
 def label_file(path: str) -> tuple[str, ...]:
-    """Read the label on each line, which may hold anything, or a list of labels in JSON or YAML.
+    """Read the label on each line, which may hold anything, or a list in JSON, YAML or CSV.
 
     Raises
     ------
