@@ -47,6 +47,7 @@ _BLOCK = 2**18
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_ENDED = "the row ends with a separator that the first row lacks: end all rows with one, or none"
 _A_TITLE = "if the first line is a title, delete it"
 _ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
 
@@ -142,7 +143,9 @@ def _with_corner(first: Row, second: Row | None = None) -> Row:
     label = second[1][0]
     labelled = label == "1" or not (is_meant_as_numbers(label) or is_truth(label))
     commented = _first_hint(cells) is not None
-    return (line, ["", *cells]) if named and labelled and not commented else first
+    # R writes NA for a hole: what is empty stands behind a separator at the end of the row.
+    ended = not second[1][-1].strip()
+    return (line, ["", *cells]) if named and labelled and not (commented or ended) else first
 
 
 def _refuse_numbers_as_names(table: Table, found: LoadedArray, first: Row, second: Row) -> None:
@@ -257,6 +260,8 @@ def _ragged_hint(first: list[str], cells: list[str]) -> str | None:
         return EMPTY_ROWS
     if _is_barred(first) and _first_hint(first) is None:
         return f"{SEPARATE}, not with |"
+    if len(cells) > len(first) and not any(map(str.strip, cells[len(first) :])):
+        return _ENDED
     return _first_hint(first) or (_A_TITLE if _is_title(first) else None)
 
 
