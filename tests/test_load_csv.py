@@ -261,6 +261,8 @@ def test_a_label_may_hold_a_semicolon():
         ('1,"2\n' + "3" * 140_000, "quotation mark"),
         ("1,2\n,\n3,4\n", "delete the rows whose cells are all empty"),
         ("1,2\n,,\n3,4\n", "delete the rows whose cells are all empty"),
+        (";a;b\nThe;1;2\n;;\ncat;3;4\n", "delete the rows whose cells are all empty"),
+        (";a;b\nThe;1;2\ncat;;\n", "fill in the numbers of 'cat', or delete its row"),
         ("1,2,\n3,4,5\n", "fill the hole with a number"),
         ("1,,2\n3,4,5\n", "fill the hole with a number"),
         ("a,b\n1,NA\n", "fill the hole with a number"),

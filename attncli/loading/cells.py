@@ -64,20 +64,20 @@ def read_numbers(cells: list[str], start: int, refusal: Refusal) -> list[float]:
     InputError
         What `refusal` makes of a problem, a column and a hint.
     """
-    cells = cells[start:]
-    joined = "".join(cells)
+    numbers = cells[start:]
+    joined = "".join(numbers)
     if joined.isascii() and "_" not in joined:
         try:
-            values = list(map(float, cells))
+            values = list(map(float, numbers))
         except ValueError:
             values = [math.inf]  # to be looked at one by one
         if math.inf not in values and -math.inf not in values:
             return values
-    return [_number(cells, at, start, refusal) for at in range(len(cells))]
+    return [_number(cells, at, start, refusal) for at in range(start, len(cells))]
 
 
 def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
-    cell, column = cells[at], start + at + 1
+    cell, column = cells[at], at + 1
     try:
         value = parse_number(cell)
     except NumberOverflowError as error:
@@ -85,13 +85,19 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
     if value is not None:
         return value
     if not cell.strip():
-        hint = _FILL if at > 0 else None
-        if at == start == 0 and len(cells) > 1 and all(map(is_numeric, cells[1:])):
-            hint = f"if the first row and column hold labels: {NUMBERED}"
-        if len(cells) > 1 and not any(map(str.strip, cells)):
-            hint = EMPTY_ROWS
-        raise refusal("expected a number; found an empty cell", column=column, hint=hint)
+        what = "expected a number; found an empty cell"
+        raise refusal(what, column=column, hint=_hole_hint(cells, at, start))
     raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=_hint(cell))
+
+
+def _hole_hint(cells: list[str], at: int, start: int) -> str | None:
+    """Return how an empty cell of a row, whose numbers begin at `start`, is probably mended."""
+    if len(cells) - start > 1 and not any(map(str.strip, cells[start:])):
+        label = "".join(cells[:start]).strip()
+        return f"fill in the numbers of {quoted(label)}, or delete its row" if label else EMPTY_ROWS
+    if at == start == 0 and len(cells) > 1 and all(map(is_numeric, cells[1:])):
+        return f"if the first row and column hold labels: {NUMBERED}"
+    return _FILL if at > start else None
 
 
 def _hint(cell: str) -> str | None:
