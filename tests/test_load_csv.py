@@ -792,6 +792,37 @@ def test_decimal_commas_beside_semicolons_separate_nothing():
         table("1,5;2,5\n3,5;4,5\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (";d1;d2;;note\nThe;1.2;0.3;;\ncat;0.5;1.3;;see book\n", "line 2, column 4"),
+        (";d1;note;d2\nThe;1;;2\ncat;3;see book;4\n", "line 2, column 3"),
+        ("word;tag;d1\nThe;DT;1\ncat;NN;2\n", "line 2, column 2"),
+        ("d1;note\n1;\n2;NA\n", "line 2, column 2"),
+    ],
+)
+def test_a_column_without_numbers_is_told_to_be_one(text, place):
+    with pytest.raises(InputError, match=place) as caught:
+        table(text)
+    assert caught.value.hint == "delete each column that holds no numbers, as this one"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ";a;b\nThe;1;\ncat;2;4\n",
+        ";a;b\nThe;1;\ncat;2;4,5\n",  # a number that is to be mended
+        ";a;b\nThe;1;\ncat;2;0x1F\n",
+        ";a;b\nThe;1;\n",
+        ';a;b\nThe;1;\ncat;2;\n"sat;3;\n',
+    ],
+)
+def test_a_hole_in_a_column_of_numbers_is_to_be_filled(text):
+    with pytest.raises(InputError, match="line 2, column 3") as caught:
+        table(text)
+    assert caught.value.hint.startswith("fill the hole with a number")
+
+
 def test_a_first_row_like_a_number_among_words_is_one_label_of_several():
     with pytest.raises(InputError) as caught:
         table("0x1F,1\nx,2\n3,4\n")

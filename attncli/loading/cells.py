@@ -25,7 +25,7 @@ from attncli.loading.number import (
 )
 from attncli.text import quoted
 
-__all__ = ["EMPTY_ROWS", "NUMBERED", "SEPARATE", "read_numbers", "read_truths"]
+__all__ = ["EMPTY_ROWS", "FILL", "NUMBERED", "SEPARATE", "read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
@@ -35,8 +35,7 @@ SEPARATE = "separate the columns with commas, semicolons or tabs"
 NUMBERED = "labels that are numbers must count 0, 1, 2, …, or be the same of rows and columns"
 EMPTY_ROWS = "delete the rows whose cells are all empty"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
-
-_FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
+FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
 
 Refusal = Callable[..., InputError]
 
@@ -97,7 +96,7 @@ def _hole_hint(cells: list[str], at: int, start: int) -> str | None:
         return f"fill in the numbers of {quoted(label)}, or delete its row" if label else EMPTY_ROWS
     if at == start == 0 and len(cells) > 1 and all(map(is_numeric, cells[1:])):
         return f"if the first row and column hold labels: {NUMBERED}"
-    return _FILL if at > start else None
+    return FILL if at > start else None
 
 
 def _hint(cell: str) -> str | None:
@@ -122,7 +121,7 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
         lambda cell: not is_numeric(cell) and is_numeric(cell.translate(MINUS)),
         "write the minus of the keyboard, -, not a longer sign",
     ),
-    (is_hole, _FILL),
+    (is_hole, FILL),
     (lambda cell: "∞" in cell, "write infinity as inf, and -inf"),
     (
         is_decorated,

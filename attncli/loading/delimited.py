@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.loading.cells import EMPTY_ROWS, NUMBERED, SEPARATE, read_numbers, read_truths
+from attncli.loading.cells import EMPTY_ROWS, FILL, NUMBERED, SEPARATE, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
-from attncli.loading.number import DECIMAL_POINTS, is_foreign, is_numeric, is_truth
+from attncli.loading.number import (
+    DECIMAL_POINTS,
+    begins_as_number,
+    is_foreign,
+    is_numeric,
+    is_truth,
+)
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
 from attncli.loading.separator import column_of_pairs, find_separator, other_separator
@@ -238,9 +244,26 @@ def _refused_cell(
         hint = _headed_hint(cells)
     elif column == 2 and hint is None and cells[0].isdigit() and cells[1].strip().isalpha():
         hint = "if the second column holds labels, leave out the first (pandas: set_index)"
+    elif hint in (None, FILL) and column > 1 and _holds_no_numbers(table, column):
+        hint = "delete each column that holds no numbers, as this one"
     elif hint is not None and column == 1 and is_foreign(cells[0]):
         hint += f"; {_ADD_HEADER}"
     return table.refusal(what, line - ends, column, hint)
+
+
+def _holds_no_numbers(table: Table, column: int) -> bool:
+    """Return whether several rows below the first hold numbers, but none of them in this column."""
+    below = 0
+    try:
+        for _, cells in itertools.islice(table.rows(errors="replace"), 1, None):
+            if any(
+                is_meant_as_numbers(c) or begins_as_number(c) for c in cells[column - 1 : column]
+            ):
+                return False
+            below += any(map(is_numeric, cells))
+    except InputError:  # further down, a quotation mark is left open
+        return False
+    return below > 1
 
 
 def _headed_hint(cells: list[str]) -> str:
