@@ -147,7 +147,7 @@ def compare(
     compared = _compare_within(problem, files, answers, _tolerances(plain, files, given))
     if given is not None:
         return compared
-    if doubtful := _doubtful(problem, compared):
+    if not compared.passed and (doubtful := _doubtful(problem, compared)):
         more = plain_errors_in(doubtful, problem, precisions, plain)
         if more != plain:
             compared = _compare_within(problem, files, answers, _tolerances(more, files, given))

@@ -37,7 +37,7 @@ __all__ = ["judged_row_by_row"]
 
 Array = npt.NDArray[Any]
 # A batch entry, a head and a query.
-Place = tuple[int, int, int]
+Row = tuple[int, int, int]
 # The worst rows of so many heads are looked at, each beside so many; if one is wrong, of more.
 _HEADS, _BESIDE, _MOST_HEADS = 8, 16, 64
 # Rows of fewer numbers are compared with so much of what is usual.
@@ -51,7 +51,7 @@ _ROUNDINGS = 2
 _SMALL, _LOW = 0.25, 40.0
 # Numbers of float16 that are less than the second are rounded by the first.
 _LEAST, _SUBNORMAL = 2.0**-25, 2.0**-14
-# Scores that differ by less are those of the same key, given twice.
+# Scores that agree to so many decimals are those of the same key, given twice.
 _SAME = 9
 
 
@@ -96,13 +96,16 @@ class _Rows(NamedTuple):
     precision: Precision
     digits: Digits
 
-    def doubtful(self) -> list[Place]:
+    def doubtful(self) -> list[Row]:
         """Return the rows of each head with the largest errors for their numbers, worst first.
 
         A row of hardly anything, whose share is large by itself, does not hide another.
         """
-        rows = [shares.argmax(axis=-1) for shares in (self._shares(), self._shares(_USUAL))]
-        worst = [place for one in rows for place in _worst(self._shares(), one, _HEADS)]
+        error, answer = _rms(self.errors.error), _rms(self.errors.answer)
+        usual = np.maximum(answer, _USUAL * np.median(answer, axis=-1, keepdims=True))
+        shares = _shares(error, answer)
+        rows = [each.argmax(axis=-1) for each in (shares, _shares(error, usual))]
+        worst = [place for one in rows for place in _worst(shares, one, _HEADS)]
         return list(dict.fromkeys(worst))
 
     def limits(self, query: int) -> Array:
@@ -112,23 +115,14 @@ class _Rows(NamedTuple):
         ones are.
         """
         limits = np.full((*self.errors.error.shape[:3], 1), np.inf)
-        for place in _worst(self._shares(), np.full(limits.shape[:2], query), _MOST_HEADS):
+        shares = _shares(_rms(self.errors.error), _rms(self.errors.answer))
+        for place in _worst(shares, np.full(limits.shape[:2], query), _MOST_HEADS):
             found, most = self.found_and_most(place)
             if found > most / 2:
                 limits[place] = most / 2
         return limits
 
-    def _shares(self, least: float = 0.0) -> Array:
-        """Return the errors of each row as a share of its numbers, (B, H, L).
-
-        Or of so much of the numbers that are usual in its head, if that is more.
-        """
-        sizes = _rms(self.errors.answer)
-        sizes = np.maximum(sizes, least * np.median(sizes, axis=-1, keepdims=True))
-        with np.errstate(all="ignore"):
-            return np.nan_to_num(_rms(self.errors.error) / sizes, posinf=0.0)
-
-    def found_and_most(self, place: Place) -> tuple[float, float]:
+    def found_and_most(self, place: Row) -> tuple[float, float]:
         """Return the root mean square error of a row, and the largest that is no mistake."""
         batch, head, query = place
         queries = self.problem.shape[2]
@@ -150,7 +144,13 @@ class _Rows(NamedTuple):
         return float(found[own]), _FACTOR * max(1.0, usual) * most
 
 
-def _worst(shares: Array, rows: npt.NDArray[np.intp], count: int) -> list[Place]:
+def _shares(errors: Array, sizes: Array) -> Array:
+    """Return the errors of each row as a share of a size, (B, H, L)."""
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(errors / sizes, posinf=0.0)
+
+
+def _worst(shares: Array, rows: npt.NDArray[np.intp], count: int) -> list[Row]:
     """Return so many of the rows, one of each head (B, H), that have the largest shares."""
     largest = np.take_along_axis(shares, rows[..., None], axis=-1)[..., 0]
     worst = [np.unravel_index(i, largest.shape) for i in np.argsort(-largest, axis=None)]

@@ -269,7 +269,29 @@ def _stored(fmt: str) -> Iterator[Convention]:
         shows="almost any input",
         apply=partial(_rounded_weights, rounding),
     )
+    yield from _stored_exponentials(fmt)
+    for name, when, shows, apply in (
+        ("scores", "before the softmax", "almost any input", _rounded_scores),
+        (
+            "unscaled_scores",
+            "before they are scaled",
+            "a scale that is no power of two",
+            _rounded_before_scale,
+        ),
+    ):
+        yield Convention(
+            name=f"{name}_in_{fmt}",
+            topic=topics.STORED_SCORES,
+            meaning=f"the scores are rounded to {fmt} {when}, and all else is float32",
+            fix="keep the scores in float32",
+            shows=shows,
+            apply=partial(apply, rounding),
+        )
 
+
+def _stored_exponentials(fmt: str) -> Iterator[Convention]:
+    """Yield how exponentials are rounded before they meet the values, or the denominator, too."""
+    rounding = PRECISIONS[fmt].rounded
     for block, (powers, met, rounded) in product(
         _BLOCKS,
         (
@@ -287,23 +309,6 @@ def _stored(fmt: str) -> Iterator[Convention]:
             shows="almost any input",
             apply=partial(rounded, rounding, block),
             variant_of=(f"exponentials_in_{fmt}{_of(block)}",) * powers.startswith("summed"),
-        )
-    for name, when, shows, apply in (
-        ("scores", "before the softmax", "almost any input", _rounded_scores),
-        (
-            "unscaled_scores",
-            "before they are scaled",
-            "a scale that is no power of two",
-            _rounded_before_scale,
-        ),
-    ):
-        yield Convention(
-            name=f"{name}_in_{fmt}",
-            topic=topics.STORED_SCORES,
-            meaning=f"the scores are rounded to {fmt} {when}, and all else is float32",
-            fix="keep the scores in float32",
-            shows=shows,
-            apply=partial(apply, rounding),
         )
 
 
