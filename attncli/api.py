@@ -126,7 +126,8 @@ def attention(
     score : {"dot", "cosine", "general", "additive"}
         q · k, their cosine, q W k, or v · tanh(q + k).
     score_weight : array_like (D, D), optional
-        W of ``"general"``.
+        W of ``"general"``: its rows belong to the query, its columns to the key, whose width
+        may be another one then.
     score_vector : array_like (D,), optional
         v of ``"additive"``; ones unless given.
     heads, kv_heads : int, optional

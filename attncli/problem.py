@@ -89,8 +89,8 @@ class Problem:
     scale : float
         Multiplies the product of query and key; 1/√D unless given.
     score : {"dot", "cosine", "general", "additive"}
-    score_weight : ndarray (D, D), or None
-        For ``general``.
+    score_weight : ndarray (D, D of the key), or None
+        For ``general``, where the widths of query and key may differ.
     score_vector : ndarray (D,), or None
         For ``additive``.
     softcap : float or None

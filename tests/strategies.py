@@ -223,8 +223,6 @@ def score_options(draw: Draw, n: Sizes, numbers: Numbers) -> dict[str, Any]:
     score = draw(st.sampled_from(["dot"] * 6 + kinds))
     if score != "dot":
         options["score"] = score
-    if score == "general":
-        options["score_weight"] = numbers.array((n.D, n.D)) / 2
     if score == "additive" and draw(st.booleans()):
         options["score_vector"] = numbers.array((n.D,))
     if draw(st.booleans()):
@@ -255,6 +253,10 @@ def problems(
     options = draw(score_options(n, numbers))
     options |= draw(position_options(n, numbers, rope))
     options |= draw(mask_options(n, numbers))
+    key_width = n.D
+    if options.get("score") == "general":
+        key_width = n.D if rope is not None else draw(st.integers(1, 5))
+        options["score_weight"] = numbers.array((n.D, key_width)) / 2
     if n.layout not in DEFAULTS or draw(st.booleans()):
         options["layout"] = n.layout
     if n.packed:
@@ -263,7 +265,7 @@ def problems(
             options["kv_heads"] = n.G
     return Problem(
         query=numbers.array(array_shape(n, n.H, n.L, n.D)),
-        key=numbers.array(array_shape(n, n.G, n.S, n.D)),
+        key=numbers.array(array_shape(n, n.G, n.S, key_width)),
         value=numbers.array(array_shape(n, n.G, n.S, n.E)),
         options=options,
     )

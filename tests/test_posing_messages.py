@@ -159,7 +159,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "here it is bshd", {"layout": "BTNH"}),
     ("Usage", ("score general needs its matrix W, of shape (3, 3): give score_weight "
      "(--score-weight)"), None, {"score": "general"}),
-    ("Shape", "score_weight: expected shape (3, 3), the width of query and key; found (2, 2)",
+    ("Shape", "score_weight: expected shape (3, 3), the widths of query and key; found (2, 2)",
      None, {"score": "general", "score_weight": np.eye(2)}),
     ("Data", "score_weight: expected finite numbers; found nan at index (0, 0)", None,
      {"score": "general", "score_weight": np.full((3, 3), np.nan)}),

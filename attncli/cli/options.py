@@ -171,7 +171,9 @@ class ProblemOptions:
             rich_help_panel=SCORES,
         ),
     ] = None
-    score_weight: Annotated[str | None, _file(SCORES, "W (D, D) for score general.")] = None
+    score_weight: Annotated[
+        str | None, _file(SCORES, "W for score general (width of query, width of key).")
+    ] = None
     score_vector: Annotated[
         str | None, _list(SCORES, "v (D,) for score additive. Default: ones.")
     ] = None

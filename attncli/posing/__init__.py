@@ -115,11 +115,21 @@ def pose(
         The arguments are right but probably not what was meant.
     """
     named = names_of(sources)
-    q, k, v, form = inputs(named, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
-    shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.
     arguments.choice(named("mask_means"), mask_means, _MASK_MEANS)
     arguments.choice(named("score"), score, _SCORES)
+    q, k, v, form = inputs(
+        named,
+        query,
+        key,
+        value,
+        heads=heads,
+        kv_heads=kv_heads,
+        layout=layout,
+        # W of the general score leads from the width of the query to that of the key.
+        any_width=score == "general",
+    )
+    shape = (*q.shape[:3], k.shape[2])
     visible = rules_of(
         named,
         form,
@@ -135,7 +145,7 @@ def pose(
         kv_segment_ids=kv_segment_ids,
     )
     slopes = slopes_of(named, alibi_slopes, shape[1])
-    turn = rope_of(named, rope, rope_base, rope_frequencies, q.shape[3])
+    turn = rope_of(named, rope, rope_base, rope_frequencies, q.shape[3], k.shape[3])
     positional = slopes is not None or turn is not None
     visible = standing(named, visible, causal_align, query_offset, shape[0], positional=positional)
     advise_on_axes(form, q, k)
@@ -157,7 +167,7 @@ def pose(
         visible=visible,
         scale=scale_of(named, scale, score, q.shape[3], dtype),
         score=score,
-        score_weight=score_weight_of(named, score, score_weight, q.shape[3]),
+        score_weight=score_weight_of(named, score, score_weight, (q.shape[3], k.shape[3])),
         score_vector=score_vector_of(named, score, score_vector, q.shape[3]),
         softcap=softcap_of(named, softcap, dtype),
         bias=bias_of(named, bias, form, shape, dtype),

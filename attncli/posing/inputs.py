@@ -42,6 +42,7 @@ def inputs(
     heads: int | None,
     kv_heads: int | None,
     layout: str | None,
+    any_width: bool,
 ) -> tuple[Array, Array, Array | None, Layout]:
     """Return query, key and value as (B, H, L, D), (B, G, S, D), (B, G, S, E), and their layout."""
     arrays = {
@@ -59,7 +60,7 @@ def inputs(
     q = form.split(arrays["query"], query_heads, named("query"))
     k = form.split(arrays["key"], key_heads, named("key"))
     v = form.split(arrays["value"], key_heads, named("value")) if value is not None else None
-    _check_shapes(named, arrays, q, k, v, layout)
+    _check_shapes(named, arrays, q, k, v, layout, any_width=any_width)
     if len(q) < len(k):  # every batch entry has the same queries
         q = np.broadcast_to(q, (len(k), *q.shape[1:]))
     return q, k, v, form
@@ -120,11 +121,13 @@ def _check_shapes(
     k: Array,
     v: Array | None,
     layout: str | None,
+    *,
+    any_width: bool,
 ) -> None:
     """Check the sizes of the canonical axes against each other."""
     batch, heads, _, width = q.shape
     key_batch, key_heads, keys, key_width = k.shape
-    if width != key_width:
+    if width != key_width and not any_width:
         packed = width != arrays["query"].shape[-1] or key_width != arrays["key"].shape[-1]
         of_a_head = " of a head" if packed else ""
         raise ShapeError(

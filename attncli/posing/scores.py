@@ -60,21 +60,25 @@ def scale_of(named: Names, scale: object, score: Score, width: int, dtype: np.dt
     return number
 
 
-def score_weight_of(named: Names, score: str, weight: object, width: int) -> Array | None:
-    """Return W of score general, (D, D)."""
+def score_weight_of(
+    named: Names, score: str, weight: object, widths: tuple[int, int]
+) -> Array | None:
+    """Return W of score general: (width of the query, width of the key)."""
     if score != "general":
         _refuse_without("score general", score_weight=weight)
         return None
     if weight is None:
         raise UsageError(
             "score general needs its matrix W, of shape "
-            f"{shape_text((width, width))}: give score_weight (--score-weight)"
+            f"{shape_text(widths)}: give score_weight (--score-weight)"
         )
     array = arguments.finite_array(named("score_weight"), weight)
-    if array.shape != (width, width):
+    if array.shape != widths:
+        turned = array.shape == widths[::-1]
         raise ShapeError(
-            f"{named('score_weight')}: expected shape {shape_text((width, width))}, the width of "
-            f"query and key; found {shape_text(array.shape)}"
+            f"{named('score_weight')}: expected shape {shape_text(widths)}, the widths of query "
+            f"and key; found {shape_text(array.shape)}",
+            hint="its rows belong to the query: give the transposed matrix" if turned else None,
         )
     return array
 
@@ -102,7 +106,7 @@ def _refuse_without(needed: str, **given: object) -> None:
 
 
 def rope_of(
-    named: Names, rope: object, base: object, frequencies: object, width: int
+    named: Names, rope: object, base: object, frequencies: object, width: int, key_width: int
 ) -> Rope | None:
     """Return the checked rotary embedding, or None."""
     base = BASE if base is None else arguments.positive_number(named("rope_base"), base)
@@ -113,6 +117,10 @@ def rope_of(
             raise _only_for_rope("rope_frequencies")
         return None
     pairing = cast("Pairing", arguments.choice(named("rope"), rope, get_args(Pairing)))
+    if width != key_width:
+        raise ShapeError(
+            f"rope turns query and key alike: expected one width; found {width} and {key_width}"
+        )
     if frequencies is not None:
         if base != BASE:
             raise UsageError(

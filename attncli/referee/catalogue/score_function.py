@@ -48,6 +48,8 @@ def _instead(
         # With the scale of the problem itself it has one entry.
         if problem.score != asked or (scale is not _kept and scale(problem) == problem.scale):
             return None
+        if problem.query.shape[3] != problem.key.shape[3]:  # which only W brings together
+            return None
         return vary(recipe, score=done, scale=scale(problem), **changes)
 
     return apply
@@ -85,7 +87,9 @@ def _one_side(side: str) -> Apply:
 
 def _transposed(recipe: Recipe) -> Recipe | None:
     weight = recipe.problem.score_weight
-    return None if weight is None else vary(recipe, score_weight=np.asarray(weight).T)
+    if weight is None or weight.shape[0] != weight.shape[1]:
+        return None
+    return vary(recipe, score_weight=np.asarray(weight).T)
 
 
 def _asking_for(score: str, scale: Callable[[Problem], float]) -> Callable[[Problem], str]:
