@@ -81,8 +81,8 @@ class OutputProjection:
 def project(
     x: ArrayLike,
     *,
-    wq: ArrayLike,
-    wk: ArrayLike,
+    wq: ArrayLike | None = None,
+    wk: ArrayLike | None = None,
     wv: ArrayLike | None = None,
     bq: ArrayLike | None = None,
     bk: ArrayLike | None = None,
@@ -100,15 +100,16 @@ def project(
     """Compute query = X·W_q + b_q, key = X·W_k + b_k and value = X·W_v + b_v.
 
     With ``q_norm`` and ``k_norm``, query and key are normalised then (Qwen 3, Gemma 3, OLMo 2).
+    A projection without its weight leaves its source as it is: Bahdanau's attention, say, has
+    ``wq`` and ``wk`` but averages the ``value_source`` itself.
 
     Parameters
     ----------
     x : array_like (L, W) or (B, L, W)
         Embeddings; each row is one token.
-    wq, wk : array_like (W, out)
-        (in, out): the transpose of what `torch.nn.Linear` stores.
-    wv : array_like (W, out), optional
-        Only needed for the context.
+    wq, wk, wv : array_like (W, out), optional
+        (in, out): the transpose of what `torch.nn.Linear` stores. Without ``wv`` and
+        ``value_source`` there is no value.
     bq, bk, bv : array_like (out,), optional
     q_norm, k_norm : array_like (D,) or (out,), optional
         Weight of the RMS norm of each head's query and key, or of all heads' together.
@@ -139,7 +140,7 @@ def project(
         A number is not real, ``x``, a weight or a bias is not finite, or a product is beyond the
         range of the computing dtype.
     UsageError
-        ``positions`` or ``precision`` is unknown, ``wq`` or ``wk`` missing, a bias has no weight,
+        ``positions`` or ``precision`` is unknown, there is no weight, a bias or a norm has none,
         ``norm_eps`` no norm, or ``threads`` is no whole number of at least 1.
 
     References
@@ -157,7 +158,7 @@ def project(
     threads = arguments.thread_count(threads)
     if positions is not None:
         arguments.choice(named("positions"), positions, ("sinusoidal",))
-    _refuse_unused(wv, bv=bv, value_source=value_source)
+    _refuse_unused({"q": wq, "k": wk, "v": wv}, bq=bq, bk=bk, bv=bv, q_norm=q_norm, k_norm=k_norm)
     embeddings = _source(named, "x", x)
     keys = embeddings if key_source is None else _source(named, "key_source", key_source)
     values = keys if value_source is None else _source(named, "value_source", value_source)
@@ -171,7 +172,10 @@ def project(
 
     given: dict[str, Any] = {"x": embeddings.array, **weights, "bq": None, "bk": None, "bv": None}
 
-    def made(source: _Source, weight: str, matrix: Array, bias: ArrayLike | None) -> Array:
+    def made(source: _Source, weight: str, bias: ArrayLike | None) -> Array:
+        matrix = weights[weight]
+        if matrix is None:
+            return ready[source]
         _check_fit(source, named(weight), matrix)
         name = f"b{weight[1]}"
         given[name] = _bias(named, name, bias, matrix)
@@ -179,12 +183,7 @@ def project(
         _refuse_overflow(named, source, weight, projected)
         return projected
 
-    query_weight, key_weight, value_weight = (weights[name] for name in ("wq", "wk", "wv"))
-    if query_weight is None or key_weight is None:
-        missing = "wq" if query_weight is None else "wk"
-        raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
-    query = made(embeddings, "wq", query_weight, bq)
-    key = made(keys, "wk", key_weight, bk)
+    query, key = made(embeddings, "wq", bq), made(keys, "wk", bk)
     epsilon = given["norm_eps"] = _epsilon(named, norm_eps, q_norm, k_norm)
     given["q_norm"] = _norm(named, "q_norm", q_norm, query)
     given["k_norm"] = _norm(named, "k_norm", k_norm, key)
@@ -193,7 +192,7 @@ def project(
             rows if weight is None else rms_norm(rows, weight, epsilon)
             for rows, weight in ((query, given["q_norm"]), (key, given["k_norm"]))
         )
-    value = None if value_weight is None else made(values, "wv", value_weight, bv)
+    value = None if wv is None and value_source is None else made(values, "wv", bv)
     given["key_source"] = None if key_source is None else keys.array
     given["value_source"] = None if value_source is None else values.array
     given |= {"positions": positions, "precision": precision}
@@ -263,10 +262,17 @@ class _Source:
     array: Array
 
 
-def _refuse_unused(wv: object, **given: object) -> None:
+def _refuse_unused(weights: Mapping[str, object], **given: object) -> None:
+    """Refuse a bias or a norm without the projection that it belongs to, and no projection at all.
+
+    The first letter of each name is that of its weight, but for the b of a bias.
+    """
+    if all(weight is None for weight in weights.values()):
+        raise UsageError("x is projected by wq, wk and wv, and none of them is given")
     for name, value in given.items():
-        if wv is None and value is not None:
-            raise UsageError(f"{name} is for the value, and wv is missing")
+        letter = name.removeprefix("b")[0]
+        if value is not None and weights[letter] is None:
+            raise UsageError(f"{name} is for x · w{letter}, and w{letter} is missing")
 
 
 def _source(named: Names, name: str, value: object) -> _Source:

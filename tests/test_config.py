@@ -821,7 +821,9 @@ def test_a_rule_that_is_switched_off_is_told(config_of, attncli, folder):
     problem["checkpoint"] = checkpoint_of("mistral", layers, layers[0])
     (folder / "p.json").write_text(json.dumps(problem))
     ran = attncli("compute", "p.json", "--show", "weights").good()
-    assert ran.messages == [f"note: config says {SAID}; no --causal --window 1,none are used"]
+    assert ran.messages == [
+        f"note: {problem['config']} says {SAID}; no --causal --window 1,none are used"
+    ]
 
 
 def test_a_bias_stands_in_the_place_of_falcons(config_of, attncli, folder):

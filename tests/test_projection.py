@@ -154,8 +154,9 @@ X = np.ones((3, 4))
         (DataError, r"x: expected finite numbers; found nan at index \(0, 0\)", {"x": X * np.nan}),
         (DataError, r"wq: expected finite numbers; found inf", {"wq": W * np.inf}),
         (DataError, r"bk: expected finite numbers; found nan", {"bk": np.full(4, np.nan)}),
-        (UsageError, "bv is for the value, and wv is missing", {"bv": np.ones(4)}),
-        (UsageError, "value_source is for the value", {"value_source": X}),
+        (UsageError, "bv is for x · wv, and wv is missing", {"bv": np.ones(4)}),
+        (UsageError, "k_norm is for x · wk, and wk is missing", {"wk": None, "k_norm": [1.0]}),
+        (UsageError, "none of them is given", {"wq": None, "wk": None}),
         (
             UsageError,
             "positions: expected one of sinusoidal; found 'learned'",
@@ -182,6 +183,15 @@ def test_output_errors(words, arguments):
     x = np.ones((1, 3, 4))
     with pytest.raises(AttnError, match=words):
         pose(**{"query": x, "key": x, "value": x} | arguments)
+
+
+def test_a_projection_that_is_not_given_leaves_its_source_as_it_is():
+    x, keys, values, wq = drawn(1, 3, 4), drawn(2, 5, 6), drawn(3, 5, 2), drawn(4, 4, 6)
+    made = project(x, wq=wq, key_source=keys, value_source=values)
+    np.testing.assert_allclose(made.query, linear(x, wq, None), atol=1e-12)
+    np.testing.assert_array_equal(made.key, keys)
+    np.testing.assert_array_equal(made.value, values)
+    assert project(x, wq=wq).value is None
 
 
 def test_padding_in_the_keys_may_hold_anything():

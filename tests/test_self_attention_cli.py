@@ -114,6 +114,43 @@ def test_cross_attention(matrices, attncli, files):
     close(ran.good().json, expected(matrices, key="memory"))
 
 
+def test_an_input_without_a_projection_stays_as_it_is(folder, attncli):
+    """Bahdanau's attention: v · tanh(W1 q + W2 k) over states that are averaged as they are."""
+    arrays = {"dec": drawn(1, 2, 3), "enc": drawn(2, 5, 4), "w1": drawn(3, 3, 6)}
+    arrays |= {"w2": drawn(4, 4, 6), "v": drawn(5, 6)}
+    for name, array in arrays.items():
+        write_csv(f"{name}.csv", array)
+    words = ["compute", "dec.csv", "enc.csv", "enc.csv", "--wq", "w1.csv", "--wk", "w2.csv"]
+    words += ["--score", "additive", "--score-vector", "v.csv", "--format", "json"]
+    ran = attncli(*words).good()
+    (message,) = ran.messages
+    assert message.startswith("note: ")
+    assert "--wv" in message
+    query, keys = arrays["dec"] @ arrays["w1"], arrays["enc"] @ arrays["w2"]
+    for row, told, context in zip(query, ran.json["weights"], ran.json["context"], strict=True):
+        scores = [float(arrays["v"] @ np.tanh(row + key)) for key in keys]
+        weights = np.exp(scores) / np.exp(scores).sum()
+        np.testing.assert_allclose(told, weights, atol=1e-12)
+        np.testing.assert_allclose(context, weights @ arrays["enc"], atol=1e-12)
+
+
+@pytest.mark.parametrize("letters", ["q", "k", "qv", "kv", "v"])
+def test_any_projection_may_be_left_out_of_three(folder, letters, attncli):
+    names = dict(zip(LETTERS, ("query", "key", "value"), strict=True))
+    arrays = {name: drawn(n, 3, 4) for n, name in enumerate(names.values())}
+    words = ["compute", "query.csv", "key.csv", "value.csv", "--format", "json"]
+    for letter in letters:
+        arrays[f"w{letter}"] = drawn(ord(letter), 4, 4)
+        words += [f"--w{letter}", f"w{letter}.csv"]
+    for name, array in arrays.items():
+        write_csv(f"{name}.csv", array)
+    made = [arrays[n] @ arrays[f"w{c}"] if c in letters else arrays[n] for c, n in names.items()]
+    ran = attncli(*words).good()
+    close(ran.json, attention_oracle(*made))
+    assert all((f"--w{c}" in ran.messages[0]) == (c not in letters) for c in names)
+    assert attncli(*words, "--quiet").good().err == b""
+
+
 def test_positions(matrices, attncli):
     ran = attncli("compute", "x.csv", *WEIGHTS, "--positions", "sinusoidal", "--format", "json")
     close(ran.good().json, expected(matrices, bias=False, shift=positions))
@@ -276,7 +313,6 @@ def test_averaged_weights_in_pictures(matrices):
         (["heatmap", *AVERAGED, "--what", "scores"], "scores are not averaged"),
         (["compute", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
         (["heatmap", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
-        (["compute", "x.csv", *WEIGHTS[:2]], "wk is missing"),
         (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),
         (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),
         (

@@ -138,8 +138,8 @@ def ask_or_read(
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):
         return gathered
-    if gathered.told is not None:
-        note(f"{options.config or 'config'} says {gathered.told or 'nothing'}", quiet=run.quiet)
+    for words in gathered.notes:
+        note(words, quiet=run.quiet)
     problem = gathered.posed()
     picked = _among(problem, pick)
     part = problem

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryMade | None:
-    """Return how one query was made; None if it was given as it is.
+    """Return how one query was made; None if it was not projected.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
     batch, head, query : int
         Within its shape.
     """
-    if problem.made_from is None:
+    if problem.made_from is None or problem.made_from.arguments["wq"] is None:
         return None
     given = problem.made_from.arguments
     x = np.asarray(given["x"])

@@ -57,12 +57,15 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     if not given:
         _refuse_without_weights(arguments, beside)
         return
+    were = {*arguments}
     embeddings = _embeddings(arguments)
-    missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
-    if missing:
-        raise UsageError(f"self-attention needs x, wq, wk and wv: {missing[0]} is missing")
+    if "x" not in embeddings:
+        raise UsageError("x is missing, from which wq, wk and wv make query, key and value")
+    gathered.notes += _unprojected(given, embeddings)
     turned = _turned(arguments.get("layout"))
-    names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
+    # Errors call the sources of cross-attention query, key and value.
+    roles = {own: name for name, own in _ROLES.items() if own in embeddings and name in were}
+    names = sources | {own: sources.get(name, name) for own, name in roles.items()}
     batch_first = {name: turned(array) for name, array in embeddings.items()}
     options: dict[str, Any] = batch_first | given | beside
     precision = _precision(arguments)
@@ -75,6 +78,18 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     _refuse_unequal_widths(arguments, made)
     _refuse_norms_across_heads(arguments, made, sources)
     gathered.projected = replace(made, norm_before=gathered.norm_before)
+
+
+def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[str]:
+    """Return the note on inputs that have no projection of their own, if there are any."""
+    stay = [f"--w{name[0]}" for name in ("query", "key") if f"w{name[0]}" not in given]
+    # Of X alone, or of queries and keys alone, only the weights are asked for.
+    stay += ["--wv"] if "wv" not in given and "value_source" in embeddings else []
+    if not stay:
+        return []
+    inputs = [{"q": "query", "k": "key", "v": "value"}[option[-1]] for option in stay]
+    verb = "stays" if len(stay) == 1 else "stay"
+    return [f"without {' and '.join(stay)}, {' and '.join(inputs)} {verb} as given"]
 
 
 def _precision(arguments: Arguments) -> Any:

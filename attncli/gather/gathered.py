@@ -32,8 +32,8 @@ class Gathered:
         Whether any array among them is of this dtype.
     projected : Projected or None
         What query, key and value were made from, where they were.
-    told : str or None
-        What a configuration says of a layer, as options.
+    notes : list of str
+        What a user should know of how the arguments came about.
     norm_before : dict of str to ndarray
         ``weight`` and ``bias`` of the norm in front of a layer: those that its checkpoint holds.
     """
@@ -43,7 +43,7 @@ class Gathered:
     inputs: list[str] = field(default_factory=list)
     bfloat16: bool = False
     projected: Projected | None = None
-    told: str | None = None
+    notes: list[str] = field(default_factory=list)
     norm_before: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def posed(self) -> Problem:

@@ -71,17 +71,18 @@ def is_placed(gathered: Gathered) -> bool:
     return any(name in gathered.arguments for name in _PLACES)
 
 
-def add_config(gathered: Gathered, layer: Layer, config: LayerConfig) -> None:
+def add_config(gathered: Gathered, layer: Layer, config: LayerConfig, file: str) -> None:
     """Add what a configuration says of a checkpoint's layer, unless an option says it."""
     arguments, options = gathered.arguments, config.options
-    said = {*arguments, *(_SPEEDS if any(name in arguments for name in _SPEEDS) else ())}
+    given = {*arguments, *(_SPEEDS if any(name in arguments for name in _SPEEDS) else ())}
     instead = _instead(arguments, options)
-    arguments |= {name: value for name, value in options.items() if name not in said}
+    arguments |= {name: value for name, value in options.items() if name not in given}
     told = [" ".join(_as_option(name, value) for name, value in options.items())] if options else []
     if config.norm is not None and layer.norms:
         normed = [what for name, what in _NORMED.items() if name in layer.norms]
         told.append(f"{'norms' if len(normed) > 1 else 'norm'} of {' and '.join(normed)}")
-    gathered.told = "; ".join([", and ".join(told), *instead])
+    said = "; ".join([", and ".join(told), *instead]) or "nothing"
+    gathered.notes.append(f"{file} says {said}")
 
 
 def _instead(arguments: Arguments, options: Arguments) -> list[str]:

@@ -282,7 +282,7 @@ class Reader:
         tokens = count_tokens(self.gathered.arguments)
         attends = layer_config(settings, layer.prefix, name, tokens=tokens, placed=placed)
         attends, layer = leave_out_of_config(attends, layer, self._left, self._unmet, name)
-        add_config(self.gathered, layer, attends)
+        add_config(self.gathered, layer, attends, name)
         return attends, layer
 
     def forget_labels(self) -> None:
