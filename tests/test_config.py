@@ -14,11 +14,9 @@ from nearness import assert_near
 
 import attncli
 from attncli import AttnError, AttnWarning, UsageError
-from attncli.checkpoints.config import layer_config
-from attncli.checkpoints.defaults import DEFAULTS
-from attncli.checkpoints.models import MODELS
+from attncli.checkpoints.config import layer_config, models
 from attncli.checkpoints.names import find_layers
-from attncli.checkpoints.rope_scaling import Rotary, scaled_frequencies
+from attncli.checkpoints.rope import Rotary, scaled_frequencies
 from attncli.loading.settings import read_settings
 from attncli.problem import Rope
 
@@ -57,8 +55,8 @@ def checkpoint_of(name, layers, layer):
     return f"{RECORDED / name}.npz" + (f"#{layer}" if len(layers) > 1 else "")
 
 
-def test_every_type_of_model_is_recorded_and_has_defaults():
-    assert {recorded(name)[1]["model_type"] for name in NAMES} == set(MODELS) == set(DEFAULTS)
+def test_every_type_of_model_is_recorded():
+    assert {recorded(name)[1]["model_type"] for name in NAMES} == set(models())
 
 
 # In its default attention, which gives no weights, and which a warning tells of.
@@ -501,7 +499,7 @@ SCALED += ("short_factor", "long_factor")
 
 @settings(max_examples=100, deadline=None)
 @given(
-    kind=st.sampled_from(sorted(MODELS)),
+    kind=st.sampled_from(sorted(models())),
     entries=st.dictionaries(st.sampled_from(READ), NUMBERS, max_size=4),
     scaled=st.dictionaries(st.sampled_from(SCALED), NUMBERS, max_size=4),
     scaling=st.sampled_from(["default", "linear", "llama3", "yarn", "dynamic", "longrope", 3]),
@@ -725,7 +723,7 @@ OTHERS = ["bart", "bert", "bloom", "distilbert", "gpt2", "llama", "modernbert", 
 @pytest.mark.parametrize("name", OTHERS)
 def test_which_layers_may_be_those_of_a_type_of_model(name):
     """Where widths do not tell, whoever mixes files hears nothing else."""
-    model = MODELS[recorded(name)[1]["model_type"]]
+    model = models()[recorded(name)[1]["model_type"]]
     for other in NAMES:
         layers = find_layers(names_of(other))
         same = stems_of(name) == stems_of(other)
@@ -792,38 +790,36 @@ def test_a_note_says_what_was_taken(name, said, config_of, attncli, folder):
     assert attncli("compute", "x.npy", *words, "--show", "weights", "-q").good().err == b""
 
 
-SAID = "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half --rope-base 10000"
-
-
 @pytest.mark.parametrize(
-    ("options", "used"),
+    ("options", "said"),
     [
-        ("--heads 2 --kv-heads 1", "; --heads 2 --kv-heads 1 are used"),
-        ("--heads 4 --window 2,0 --rope-base 1e4", ""),
-        ("--window 3,0", "; --window 3,0 is used"),
-        ("--window none --scale 1", "; --window -1 is used"),
-        ("--rope-frequencies 1,0.5", "; --rope-frequencies 1,0.5 is used"),
+        ("--heads 2 --kv-heads 1", "--causal --window 2,0 --rope half --rope-base 10000"),
+        ("--window none", "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000"),
+        ("--rope-frequencies 1,0.5", "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half"),
+        ("--alibi", "--heads 4 --kv-heads 2 --causal --window 2,0"),
     ],
 )
-def test_a_note_says_what_is_used_instead(options, used, config_of, attncli, folder):
+def test_a_note_says_nothing_of_what_an_option_says(options, said, config_of, attncli, folder):
     entries, config, layers = recorded("mistral")
     np.save("x.npy", entries[f"{layers[0]}|x"])
     words = ["--checkpoint", checkpoint_of("mistral", layers, layers[0])]
     words += ["--config", config_of(config), *options.split(), "--show", "weights"]
     ran = attncli("compute", "x.npy", *words).good()
-    assert ran.messages == [f"note: {config_of(config)} says {SAID}{used}"]
+    assert ran.messages == [f"note: {config_of(config)} says {said}"]
 
 
-def test_a_rule_that_is_switched_off_is_told(config_of, attncli, folder):
+def test_an_entry_that_an_option_overrides_cannot_fail(config_of):
     entries, config, layers = recorded("mistral")
-    np.save("x.npy", entries[f"{layers[0]}|x"])
-    problem = {"x": "x.npy", "causal": False, "window": [1, None], "config": config_of(config)}
-    problem["checkpoint"] = checkpoint_of("mistral", layers, layers[0])
-    (folder / "p.json").write_text(json.dumps(problem))
-    ran = attncli("compute", "p.json", "--show", "weights").good()
-    assert ran.messages == [
-        f"note: {problem['config']} says {SAID}; no --causal --window 1,none are used"
-    ]
+    wrong = {"num_attention_heads": "four", "sliding_window": "wide"}
+    wrong |= {"use_bidirectional_attention": 3}
+    file = config_of(config | wrong | {"rope_parameters": 7, "attn_logit_softcapping": "no"})
+    given = {"x": entries[f"{layers[0]}|x"], "checkpoint": checkpoint_of("mistral", layers, None)}
+    options = {"heads": 4, "window": "2,0", "causal": True, "rope": "half", "softcap": 9}
+    assert attncli.load(**given, **options, config=file).visible.window == (2, 0)
+    for name in options:
+        less = {option: value for option, value in options.items() if option != name}
+        with pytest.raises(AttnError, match="config"):
+            attncli.load(**given, **less, config=file)
 
 
 def test_a_bias_stands_in_the_place_of_falcons(config_of, attncli, folder):
@@ -832,8 +828,8 @@ def test_a_bias_stands_in_the_place_of_falcons(config_of, attncli, folder):
     np.save("bias.npy", np.zeros((1, 9)))
     words = ["--checkpoint", checkpoint_of(FALCON, layers, layers[0])]
     words += ["--config", config_of(config), "--bias", "bias.npy", "--show", "weights"]
-    note, _ = attncli("compute", "x.npy", *words).good().messages
-    assert note.endswith(" says --heads 16 --causal --bias …; --bias … is used")
+    (note,) = attncli("compute", "x.npy", *words).good().messages
+    assert note.endswith(" says --heads 16 --causal")
 
 
 def test_norms_that_are_given_are_not_said_to_be_missing(recwarn):

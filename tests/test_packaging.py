@@ -98,7 +98,9 @@ def test_the_wheel_holds_the_package_alone(built: Path) -> None:
         names = set(wheel.namelist())
     package = {name for name in names if name.startswith("attncli/")}
     sources = {
-        f"attncli/{path.relative_to(ROOT / 'attncli')}" for path in (ROOT / "attncli").rglob("*.py")
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "attncli").rglob("*.*")
+        if path.suffix in (".py", ".toml")
     }
     assert package == {*sources, "attncli/py.typed"}
     rest = {name.partition("/")[2] for name in names - package}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arguments import not_negative
-from attncli.checkpoints.entries import Entries
-from attncli.checkpoints.models import MODELS
-from attncli.checkpoints.rotation import SLIDING, Rotation
+from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
+from attncli.checkpoints.names import stored_table
+from attncli.checkpoints.rope import rope_options
 from attncli.dtypes import nearest
 from attncli.errors import UsageError
 from attncli.positions import alibi_slopes
@@ -20,27 +20,55 @@ from attncli.text import first_few, quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import numpy.typing as npt
 
-    from attncli.checkpoints.models import Model
+    from attncli.checkpoints.names import Layer
+    from attncli.names import Pairing
 
-__all__ = ["LayerConfig", "layer_config"]
+__all__ = ["LayerConfig", "Settings", "layer_config", "models"]
 
 Options = dict[str, Any]
 
-# More than any model has.
-_MOST_LAYERS, _MOST_HEADS = 1000, 2**12
+SLIDING = "sliding_attention"
+# More than any model has: of layers, of heads, of components or tokens that a window spans.
+_MOST_LAYERS, _MOST_HEADS, _MOST = 1000, 2**12, 2**24
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+_REACHES = ("sliding_window", "window_size", "local_attention")
+_NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d{1,9})(?:[./]|$)")
 _CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
-# What changes attention where it is set, and attncli does not do.
+# What changes attention where it is set, and attncli does not do; with the values that change
+# nothing.
 _NOT_APPLIED = {
     **dict.fromkeys(("clip_qkv", "qk_ln", "prefix_lm"), (None, False)),
     "position_embedding_type": (None, "absolute", "rope", "rope_gptj", "rotary"),
 }
+
+
+class Model(NamedTuple):
+    """How all models of a type attend, as ``models.toml`` explains it."""
+
+    family: str
+    causal: bool | Literal["in the decoder"] = True
+    rotates: Pairing | None = None
+    alibi: bool = False
+    full_every: int | None = None
+    full_rotate: Literal["always", "without windows", "never"] = "always"
+    windows_unscaled: bool = False
+    scale: float | None = None
+    norm_plus: float | None = None
+    defaults: Mapping[str, Any] = {}
+
+    def names(self, layer: Layer) -> bool:
+        """Return whether the members of a layer may be named so.
+
+        Families that no model has are those of other people's copies.
+        """
+        own = {model.family for model in models().values()}
+        return layer.family == self.family or layer.family not in own or "wo" not in layer.members
 
 
 class LayerConfig(NamedTuple):
@@ -69,13 +97,19 @@ class LayerConfig(NamedTuple):
     model: Model
 
 
+@cache
+def models() -> Mapping[str, Model]:
+    """Return the types of models that are known, each with how it attends."""
+    return {kind: Model(**entry) for kind, entry in stored_table("models.toml").items()}
+
+
 def layer_config(
     config: Mapping[str, Any],
     prefix: str,
     file: str,
     *,
     tokens: int | None = None,
-    placed: bool = False,
+    given: Collection[str] = (),
 ) -> LayerConfig:
     """Return how a layer attends in its model.
 
@@ -89,8 +123,8 @@ def layer_config(
         How errors name the configuration.
     tokens : int, optional
         How many there are, on which the rotary embeddings of some models depend.
-    placed : bool
-        Whether options say how scores depend on positions, so that the configuration need not.
+    given : collection of str
+        Options that the user gives: what they replace is not read.
 
     Returns
     -------
@@ -108,35 +142,120 @@ def layer_config(
     """
     own = _part(config, prefix)
     kind = own.get("model_type")
-    model = MODELS.get(kind) if isinstance(kind, str) else None
+    model = models().get(kind) if isinstance(kind, str) else None
     if model is None:
         raise _unknown(kind, file)
-    settings = _Settings(own, prefix, file, model, tokens)
+    settings = Settings(own, prefix, file, model, tokens)
     for name, plain in _NOT_APPLIED.items():
         if settings.value(name) not in plain:
             warn(
                 f"{file}: {name} is set, which attncli does not apply: the result is not the "
                 "model's"
             )
-    options = {"heads": settings.heads, "kv_heads": settings.kv_heads}
-    options |= settings.scores()
-    if not _CROSS.search(prefix):
-        options |= settings.rules(placed=placed)
-    given = {name: value for name, value in options.items() if value is not None}
+    options = settings.options({*given})
+    kept = {n: value for n, value in options.items() if value is not None and value is not False}
+    width = None if "heads" in given else settings.width
     epsilon = settings.number("rms_norm_eps")
-    return LayerConfig(given, model.norm, epsilon, settings.width, settings.kind, model)
+    return LayerConfig(kept, model.norm_plus, epsilon, width, str(kind), model)
 
 
 @dataclass(frozen=True)
-class _Settings(Entries):
-    """What a configuration says of a layer of a model that is known."""
+class Settings:
+    """What a configuration says of a layer of a known model.
 
+    Attributes
+    ----------
+    config : mapping
+        As its JSON has it.
+    prefix : str
+        Of the layer's members.
+    file : str
+        How errors name the configuration.
+    model : Model
+    tokens : int or None
+        How many there are.
+    """
+
+    config: Mapping[str, Any]
+    prefix: str
+    file: str
     model: Model
     tokens: int | None
 
+    def value(self, *names: str) -> Any:
+        """Return the first of some entries that is there, perhaps in the part on attention.
+
+        An entry of null is none; one that is not there is what Transformers takes for it.
+        """
+        inner = self.config.get("attn_config")
+        parts = [self.config, inner if isinstance(inner, dict) else {}]
+        found = [part[name] for part in parts for name in names if part.get(name) is not None]
+        if found or any(name in part for part in parts for name in names):
+            return found[0] if found else None
+        return next((v for name, v in self.model.defaults.items() if name in names), None)
+
+    def count(self, *names: str, most: int = _MOST) -> int | None:
+        """Return the first of some entries, which is to be a whole number."""
+        value = self.value(*names)
+        if value is None:
+            return None
+        name = f"{self.file}: {names[0]}"
+        count = positive_int(name, value)
+        if count > most:
+            raise UsageError(f"{name}: expected at most {most}; found {shown(value)}")
+        return count
+
+    def number(self, *names: str) -> float | None:
+        """Return the first of some entries, which is to be a positive number."""
+        value = self.value(*names)
+        return None if value is None else positive_number(f"{self.file}: {names[0]}", value)
+
+    def says(self, name: str, *, otherwise: bool) -> bool:
+        """Return an entry that is to be true or false."""
+        value = self.value(name)
+        return otherwise if value is None else flag(f"{self.file}: {name}", value)
+
     @property
+    def kind(self) -> str:
+        """The type of the model."""
+        return str(self.config["model_type"])
+
+    @property
+    def layer(self) -> int:
+        """The number of the layer, counted from 0."""
+        found = _NUMBER.findall(self.prefix)
+        if not found:
+            raise UsageError(
+                f"{self.file}: layers of this model differ, and {quoted(self.prefix)} does not say "
+                "which one it is",
+                hint="name it as in model.safetensors#model.layers.3.self_attn",
+            )
+        return int(found[-1])
+
+    def of_layer(self, entries: list[Any]) -> Any:
+        """Return the layer's own of a list of entries for each."""
+        if self.layer >= len(entries):
+            raise UsageError(f"{self.file}: has {len(entries)} layers; found layer {self.layer}")
+        return entries[self.layer]
+
+    def options(self, given: set[str]) -> Options:
+        """Return the options that are not given; those that it does not say are None or false."""
+        made: dict[str, Callable[[], object]]
+        made = {"heads": self.heads, "kv_heads": self.kv_heads, "scale": self.scale}
+        made["softcap"] = lambda: self.number("attn_logit_softcapping")
+        if not _CROSS.search(self.prefix):
+            made |= {"causal": self.causal, "window": self.window}
+        options: Options = {name: make() for name, make in made.items() if name not in given}
+        # Who gives one of these says how scores depend on positions.
+        if "causal" in made and not given & {"rope", "alibi_slopes"}:
+            options |= self._positions(given)
+        # One of these says how fast pairs turn.
+        given = given | ({"rope_base", "rope_frequencies"} if given & _SPEEDS else set())
+        return {name: value for name, value in options.items() if name not in given}
+
     def heads(self) -> int | None:
-        if self.model.causal is None:
+        """Return the number of query heads."""
+        if self.model.causal == "in the decoder":
             halves = ("encoder_attention_heads", "decoder_attention_heads")
             return self.count(halves[self.decodes], most=_MOST_HEADS)
         return self.count(*_HEADS, most=_MOST_HEADS)
@@ -144,18 +263,17 @@ class _Settings(Entries):
     @property
     def decodes(self) -> bool:
         """Whether the layer is one of a decoder, of a model that has an encoder, too."""
-        if "decoder" in self.prefix.lower():
-            return True
-        if "encoder" in self.prefix.lower():
-            return False
-        raise UsageError(
-            f"{self.file}: {quoted(self.prefix)} does not say whether the layer is one of the "
-            "encoder or of the decoder",
-            hint="name it as in model.safetensors#model.decoder.layers.3.self_attn",
-        )
+        half = re.search("decoder|encoder", self.prefix.lower())
+        if half is None:
+            raise UsageError(
+                f"{self.file}: {quoted(self.prefix)} does not say whether the layer is one of the "
+                "encoder or of the decoder",
+                hint="name it as in model.safetensors#model.decoder.layers.3.self_attn",
+            )
+        return "decoder" in self.prefix.lower()
 
-    @property
     def kv_heads(self) -> int | None:
+        """Return the number of key/value heads, where it is said."""
         if self.says("multi_query", otherwise=False):
             newer = self.says("new_decoder_architecture", otherwise=False)
             return self.count("num_kv_heads") if newer else 1
@@ -172,7 +290,7 @@ class _Settings(Entries):
     @property
     def width(self) -> int | None:
         """Of a head."""
-        width, heads, all_of = self.count("head_dim"), self.heads, self.count(*_WIDTHS)
+        width, heads, all_of = self.count("head_dim"), self.heads(), self.count(*_WIDTHS)
         return width or (max(1, all_of // heads) if heads and all_of else None)
 
     @property
@@ -182,36 +300,10 @@ class _Settings(Entries):
             raise UsageError(f"{self.file}: expected head_dim, or {_WIDTHS[0]} and {_HEADS[0]}")
         return self.width
 
-    @property
-    def slides(self) -> bool:
-        """Whether the layer sees only keys that are near, if the model has such layers."""
-        kinds = self.value("layer_types", "attention_layers")
-        if isinstance(kinds, list):
-            return self.of_layer(kinds) in (SLIDING, "local")
-        types = self.value("attention_types")
-        if isinstance(types, list):
-            return bool(self.of_layer(_spread(types, self.file)) == "local")
-        if self.value("use_sliding_window") is not None:
-            if self.says("use_sliding_window", otherwise=False) and "_moe" in self.kind:
-                raise UsageError(
-                    f"{self.file}: which layers of {self.kind} have a window does not follow from "
-                    "use_sliding_window",
-                    hint="leave out --config, and give its options one by one",
-                )
-            first = self.value("max_window_layers") or 0
-            first = not_negative(f"{self.file}: max_window_layers", first)
-            return self.says("use_sliding_window", otherwise=True) and self.number_of_layer >= first
-        if (every := self.count("global_attn_every_n_layers")) is not None:
-            return self.number_of_layer % every != 0
-        every = self.count("sliding_window_pattern") or self.model.every
-        return every == 0 or (every is not None and (self.number_of_layer + 1) % every != 0)
-
-    def scores(self) -> Options:
-        """Return scale and softcap."""
-        scale, squared = (
-            self.number("attention_multiplier", "softmax_scale"),
-            self.number("query_pre_attn_scalar"),
-        )
+    def scale(self) -> float | None:
+        """Return the factor of the scores, where it is not 1/√D."""
+        scale = self.number("attention_multiplier", "softmax_scale")
+        squared = self.number("query_pre_attn_scalar")
         if squared is not None:
             scale = squared**-0.5
         if scale is None:
@@ -219,42 +311,86 @@ class _Settings(Entries):
         if not self.says("scale_attn_weights", otherwise=True):
             scale = 1.0
         if self.says("scale_attn_by_inverse_layer_idx", otherwise=False):
-            scale = (scale or self.known_width**-0.5) / (self.number_of_layer + 1)
-        return {"scale": scale, "softcap": self.number("attn_logit_softcapping")}
+            scale = (scale or self.known_width**-0.5) / (self.layer + 1)
+        return scale
 
-    def rules(self, *, placed: bool) -> Options:
-        """Return what depends on positions: who sees whom, and rotation or ALiBi."""
-        causal = self.decodes if self.model.causal is None else self.model.causal
+    def causal(self) -> bool:
+        """Return whether no query sees a later key."""
+        own = self.model.causal
+        causal = self.decodes if own == "in the decoder" else own
         causal = causal or self.says("is_decoder", otherwise=False)
-        causal = causal and not self.says("use_bidirectional_attention", otherwise=False)
-        options: Options = {"causal": True} if causal else {}
-        reaches = ("sliding_window", "window_size", "local_attention")
-        slides = self.value(*reaches) is not None and self.slides
-        if slides:
-            reach = self.count(*reaches) or 1
-            options["window"] = (reach - 1, 0) if causal else (reach // 2, reach // 2)
-        if placed:
-            return options
-        if self.says("alibi", otherwise=self.model.alibi):
-            return options | self._penalties()
-        rotation = Rotation(self, self.model, slides)
-        if self.model.rotates is None or not rotation.is_applied:
-            return options
-        own = self.scores()["scale"]
-        scale = self.known_width**-0.5 if own is None else own
-        return options | rotation.options(self.known_width, scale, self.tokens)
+        return causal and not self.says("use_bidirectional_attention", otherwise=False)
 
-    def _penalties(self) -> Options:
-        """Return ALiBi, which Falcon adds as numbers of its own."""
-        if self.kind != "falcon":
-            return {"alibi_slopes": True}
+    def window(self) -> tuple[int, int] | None:
+        """Return how many keys before and behind its own a query sees, where these are not all."""
+        if not self.has_window:
+            return None
+        reach = self.count(*_REACHES) or 1
+        return (reach - 1, 0) if self.causal() else (reach // 2, reach // 2)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the layer sees only keys that are near."""
+        if self.value(*_REACHES) is None:
+            return False
+        kinds = self.value("layer_types", "attention_layers")
+        if isinstance(kinds, list):
+            return self.of_layer(kinds) in (SLIDING, "local")
+        types = self.value("attention_types")
+        if isinstance(types, list):
+            return bool(self.of_layer(_spread(types, self.file)) == "local")
+        if self.value("use_sliding_window") is not None:
+            return self._uses_window()
+        if (every := self.count("global_attn_every_n_layers")) is not None:
+            return self.layer % every != 0
+        every = self.count("sliding_window_pattern") or self.model.full_every
+        return every == 0 or (every is not None and (self.layer + 1) % every != 0)
+
+    def _uses_window(self) -> bool:
+        """Return whether Qwen's layer has a window: those from a certain one on."""
+        used = self.says("use_sliding_window", otherwise=True)
+        if used and "_moe" in self.kind:
+            raise UsageError(
+                f"{self.file}: which layers of {self.kind} have a window does not follow from "
+                "use_sliding_window",
+                hint="leave out --config, and give its options one by one",
+            )
+        first = self.value("max_window_layers") or 0
+        return used and self.layer >= not_negative(f"{self.file}: max_window_layers", first)
+
+    def _positions(self, given: Collection[str]) -> Options:
+        """Return how scores depend on positions: ALiBi, or a rotation."""
+        if self.says("alibi", otherwise=self.model.alibi):
+            return {"alibi_slopes": True} if self.kind != "falcon" else self._falcon_alibi(given)
+        if self.model.rotates is None or not self._rotates():
+            return {}
+        own = None if "scale" in given else self.scale()
+        scale = self.known_width**-0.5 if own is None else own
+        return rope_options(self, self.known_width, scale, sliding=self.has_window)
+
+    def _rotates(self) -> bool:
+        full = self.model.full_rotate
+        if not self.has_window and full != "always":
+            return full == "without windows" and self.value("sliding_window") is None
+        rotated, interval = self.value("no_rope_layers"), self.count("no_rope_layer_interval")
+        if isinstance(rotated, list):
+            return bool(self.of_layer(rotated))
+        return interval is None or (self.layer + 1) % interval != 0
+
+    def _falcon_alibi(self, given: Collection[str]) -> Options:
+        """Return ALiBi as Falcon adds it: numbers of its own (H, 1, S), in bfloat16."""
+        if "bias" in given:
+            return {}
         warn(
             f"{self.file}: its bias is ALiBi as the default attention of Transformers (sdpa) adds "
             "it in Falcon: slope · j / √D to key j, rounded to bfloat16; eager attention adds "
             "twice as much"
         )
-        bias = _falcon_penalties(self.heads or 1, self.tokens or 1)
+        bias = _falcon_penalties(self.heads() or 1, self.tokens or 1)
         return {"bias": bias / np.float32(math.sqrt(self.known_width))}
+
+
+_SPEEDS = {"rope_base", "rope_frequencies"}
 
 
 def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
@@ -291,5 +427,5 @@ def _unknown(kind: object, file: str) -> UsageError:
     return UsageError(
         f"{file}: attncli does not know how models of type {quoted(kind)} attend",
         hint="leave out --config, and give its options one by one: --heads, --causal, --rope, …; "
-        f"known are {first_few([*MODELS], len(MODELS))}",
+        f"known are {first_few([*models()], len(models()))}",
     )

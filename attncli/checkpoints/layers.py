@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arguments import shape_text
-from attncli.checkpoints.names import find_layers
+from attncli.checkpoints.names import another_kind, find_layers
 from attncli.errors import InputError, ShapeError, UsageError
 from attncli.text import counted, first_few, printable
 
@@ -27,24 +27,11 @@ __all__ = ["Widths", "choose_layer", "layer_widths", "read_layer"]
 
 Array = npt.NDArray[Any]
 _LISTED = 4
-_LIKE_PROJECTION = re.compile(
-    r"(?:^|[._/])(?:w?_?(?:q|k|v|qkv)(?:_?(?:proj|lin|attn)\w*)?|query|key|value|query_key_value"
-    r"|in_proj\w*|c_attn|to_(?:q|k|v|qkv))(?:$|[._/])",
-    re.IGNORECASE,
-)
-_NORM = re.compile(r"norm[._/]")
-# Attention that no projections of X alone make, by what only its layers hold.
-_OF_ANOTHER_KIND = {
-    "kv_a_proj_with_mqa": "its attention is latent, as DeepSeek's: no weights of X alone make its "
-    "query and key; save them where the layer has rotated them, and the value, and give these",
-    "pos_key_proj": "its attention is disentangled, as DeBERTa's: save query, key and value of the "
-    "layer, and what positions add to its scores, and give these, the last as bias (--bias)",
-}
+# Names that a user who looks for a layer wants to see first.
+_OF_ATTENTION = re.compile(r"attn|attention|query|qkv|q_proj|in_proj", re.IGNORECASE)
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 # As if there were one head: three parts of one width.
 _THIRDS = (1, 1)
-# One matrix for query, key and value together.
-_JOINT = re.compile(r"qkv|query_key_value|in_proj|c_attn", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -151,7 +138,7 @@ def read_layer(
             oriented = _matrix(name, array).T if turned else _matrix(name, array)
             if len(parts) > 1:
                 counts = _head_counts(layer, name, oriented.shape, heads, kv_heads)
-        cut = [oriented] if len(parts) == 1 else _cut(name, oriented, counts, layer.by_group)
+        cut = [oriented] if len(parts) == 1 else _cut(name, oriented, counts, layer.kind.by_group)
         read.update(zip(parts, cut, strict=True))
     return read
 
@@ -176,7 +163,7 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
         return np.broadcast_to(empty, shapes[name])
 
     try:
-        arrays = read_layer(layer, fetch, 1 if layer.by_group else None)
+        arrays = read_layer(layer, fetch, 1 if layer.kind.by_group else None)
     except (ShapeError, UsageError):
         return _joint_widths(layer, fetch)
     sizes = {name: array.shape for name, array in arrays.items()}
@@ -199,7 +186,7 @@ def _joint_widths(layer: Layer, fetch: Callable[[str], Array]) -> Widths | None:
     made = (0, 0) if output is None else fetch(output).shape
     if len(shape) != 2 or len(made) != 2 or shape[0] == shape[1]:
         return None
-    width, joint = sorted(shape) if layer.stored == "by shape" else shape[::-1]
+    width, joint = sorted(shape) if layer.kind.stored == "by shape" else shape[::-1]
     if joint <= width or joint == 3 * width:  # then something else is wrong
         return None
     known = None if output is None else made[0]
@@ -212,8 +199,8 @@ def _is_within(prefix: str, wanted: str) -> bool:
 
 def _is_turned(layer: Layer, whole: Mapping[str, Array]) -> bool:
     """Return whether the weights lie as (out, in)."""
-    if layer.stored != "by shape":
-        return layer.stored == "out, in"
+    if layer.kind.stored != "by shape":
+        return layer.kind.stored == "out, in"
     name = layer.members["wq"]
     rows, columns = _matrix(name, whole[name]).shape
     return bool(rows > columns)  # a joint matrix makes more than it takes
@@ -230,7 +217,7 @@ def _head_counts(
 ) -> tuple[int, int]:
     """Return by how many query and key/value heads a joint matrix (in, out) is cut."""
     width, joint = shape
-    if joint == 3 * width and not layer.by_group:
+    if joint == 3 * width and not layer.kind.by_group:
         return _THIRDS
     if heads is None:
         raise UsageError(
@@ -276,31 +263,18 @@ def _choices(layers: Collection[Layer], file: str) -> str:
     return f"choose one: {', '.join(shown)}{more}"
 
 
-def _hint_for(names: Collection[str], like: list[str], file: str) -> str:
-    for stem, hint in _OF_ANOTHER_KIND.items():
-        if any(stem in name for name in names):
-            return hint
-    if _SHARD.search(file):
-        return (
+def _unknown(names: Collection[str], file: str) -> InputError:
+    first = [name for name in names if _OF_ATTENTION.search(name)] or names
+    hint = another_kind(names)
+    if hint is None and _SHARD.search(file):
+        hint = (
             "this is one file of several, and a layer may lie in two of them: name their index, "
             "model.safetensors.index.json"
         )
-    if any(_JOINT.search(name) for name in like):
-        return (
-            "attncli does not know how this joint matrix is made: cut it into those of query, key "
-            "and value, and give these with --wq, --wk and --wv, each as (in, out)"
-        )
-    return (
-        "give the weights one by one as (in, out): save each transposed, if it is nn.Linear's, and "
-        "name the files with --wq, --wk and --wv"
-    )
-
-
-def _unknown(names: Collection[str], file: str) -> InputError:
-    like = [name for name in names if _LIKE_PROJECTION.search(name) and not _NORM.search(name)]
-    shown = first_few([printable(name) for name in like or names])
     return InputError(
-        f"{file} holds no attention layer by names that attncli knows; "
-        + (f"these look like projections: {shown}" if like else f"it holds {shown}"),
-        hint=_hint_for(names, like, file),
+        f"{file} holds no attention layer by names that attncli knows; it holds "
+        f"{first_few([*map(printable, first)])}",
+        hint=hint
+        or "give the matrix of each projection with --wq, --wk and --wv, as (in, out), or as "
+        "nn.Linear stores it, (out, in), with --transposed",
     )

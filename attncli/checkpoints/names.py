@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from attncli.checkpoints.families import FAMILIES, ROTATES, Habit
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from attncli.checkpoints.families import Family, Stored
-
-__all__ = ["Layer", "find_layers"]
+__all__ = ["Layer", "another_kind", "find_layers", "stored_table"]
 
 # What some layers do beside the projections, and attncli does not. Within what is called
 # attention, everything that is not known belongs to it; beside other things, this does.
@@ -22,7 +21,7 @@ _NOT_APPLIED = (
     *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),
     *("bias_k", "bias_v", "relative_attention_bias."),
 )
-# Of models that normalise in front of attention. PyTorch's norm1 may stand behind it.
+# Norms in front of attention. PyTorch's norm1 may stand behind it.
 _NORMS_BEFORE = (
     *("input_layernorm", "ln_1", "norm_1", "layernorm_before", "attn_norm", "layer_norm1"),
     *("attention_norm", "ln_attn"),
@@ -41,6 +40,55 @@ _BESIDE = re.compile(
 _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
 
 
+class Habit(NamedTuple):
+    """What models do whose layers are named so, and no tensor shows.
+
+    Attributes
+    ----------
+    does : str
+        What such models do.
+    give : str
+        The options that do it.
+    known : frozenset of str
+        A user who gives one of these options knows.
+    """
+
+    does: str
+    give: str
+    known: frozenset[str]
+
+
+class Family(NamedTuple):
+    """How a kind of model names the parts of an attention layer.
+
+    Attributes
+    ----------
+    name : str
+    weights, biases : tuple of str
+        Of query, key and value; one name where one member holds all three.
+    outputs : tuple of str
+        What the weight of the output projection may be called.
+    stored : {"in, out", "out, in", "by shape"}
+        The axes of the weights.
+    one_head, by_group, needs_output : bool
+        See ``families.toml``.
+    within : str
+        A regular expression for the end of the prefix.
+    habit : Habit or None
+    """
+
+    name: str
+    weights: tuple[str, ...]
+    biases: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    stored: Literal["in, out", "out, in", "by shape"] = "out, in"
+    one_head: bool = False
+    by_group: bool = False
+    needs_output: bool = False
+    within: str = ""
+    habit: Habit | None = None
+
+
 @dataclass(frozen=True)
 class Layer:
     """One attention layer, by the names of its members.
@@ -49,22 +97,12 @@ class Layer:
     ----------
     prefix : str
         What its members' names begin with, without the last point.
-    family : str
-        Whose names they are: ``BERT``, ``Llama``, ``nn.MultiheadAttention``, ….
-    stored : {"in, out", "out, in", "by shape"}
-        The axes of the weights; ``by shape`` is GPT-2's packed matrix, of which there are
-        transposed copies.
+    kind : Family
     members : mapping of str to str
         ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo``, ``sinks``: those that
         there are, each with its member; three share one member where they are packed.
     not_applied : tuple of str
         Members that belong to the layer, and that attncli ignores.
-    one_head : bool
-        Without word on its heads the layer is taken to have one.
-    by_group : bool
-        In one member, the query heads of each key/value head are followed by its key and value.
-    habit : Habit or None
-        What models whose layers are named so do besides.
     frequencies : str or None
         The member that holds the angles of a rotary embedding.
     norms : mapping of str to str
@@ -76,16 +114,17 @@ class Layer:
     """
 
     prefix: str
-    family: str
-    stored: Stored
+    kind: Family
     members: Mapping[str, str]
     not_applied: tuple[str, ...] = ()
-    one_head: bool = False
-    by_group: bool = False
-    habit: Habit | None = None
     frequencies: str | None = None
     norms: Mapping[str, str] = field(default_factory=dict)
     norm_before: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        """Whose names they are: ``BERT``, ``Llama``, ``nn.MultiheadAttention``, …."""
+        return self.kind.name
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
@@ -104,51 +143,80 @@ def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
     """
     known = set(names)
     ordered = sorted(known)
-    return tuple(
-        _layer(family, start, known, ordered)
-        for name in names
-        for family in FAMILIES
-        if (start := _start(name, family.weights[0])) is not None
-        and all(start + weight in known for weight in family.weights)
-        and _is_of(family, start, known)
-    )
+    found = (next(_layers_at(name, known, ordered), None) for name in names)
+    return tuple(layer for layer in found if layer is not None)
 
 
-def _is_of(family: Family, start: str, known: set[str]) -> bool:
-    """Return whether the members behind a prefix mean what they do in a family."""
-    if family.within is not None and not family.within.search(start):
-        return False
-    return not family.needs_output or bool(_output(family, start, known))
+@cache
+def stored_table(name: str) -> dict[str, Any]:
+    """Return a TOML file of this package."""
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
-def _layer(family: Family, start: str, known: set[str], ordered: list[str]) -> Layer:
+@cache
+def _families() -> tuple[Family, ...]:
+    """Return the families of ``families.toml``, in its order."""
+    table = stored_table("families.toml")
+    habits = {
+        name: Habit(habit["does"], habit["give"], frozenset(habit["known"]))
+        for name, habit in table["habits"].items()
+    }
+    return tuple(_family(entry, habits) for entry in table["family"])
+
+
+def another_kind(names: Collection[str]) -> str | None:
+    """Return what is known of a layer whose query and key no projections of X alone make."""
+    kinds: dict[str, str] = stored_table("families.toml")["another_kind"]
+    return next((kinds[stem] for stem in kinds if any(stem in name for name in names)), None)
+
+
+def _family(entry: Mapping[str, Any], habits: Mapping[str, Habit]) -> Family:
+    weights = tuple(entry["weights"])
+    given = {
+        "biases": tuple(entry.get("biases", map(_bias_of, weights))),
+        "habit": habits.get(entry.get("habit", "")),
+    }
+    lists = {"weights": weights, "outputs": tuple(entry.get("outputs", ()))}
+    return Family(**{**entry, **lists, **given})
+
+
+def _bias_of(weight: str) -> str:
+    """Return what the bias of a weight is called: q.bias of q.weight, bq of wq."""
+    stem = weight.removesuffix(".weight")
+    return f"b{weight[1:]}" if stem == weight else f"{stem}.bias"
+
+
+def _layers_at(name: str, known: set[str], ordered: list[str]) -> Iterator[Layer]:
+    """Yield a layer for each family whose first weight a member is, and whose others are there."""
+    for family in _families():
+        start = _start(name, family.weights[0])
+        if start is None or not all(start + weight in known for weight in family.weights):
+            continue
+        output = _output(family, start, known)
+        if re.search(family.within, start) and (output or not family.needs_output):
+            yield _layer(family, start, output, known, ordered)
+
+
+def _layer(
+    family: Family, start: str, output: Mapping[str, str], known: set[str], ordered: list[str]
+) -> Layer:
     members = dict(_parts("w", start, family.weights))
     biases = _parts("b", start, family.biases)
     # Whisper leaves out the key's bias alone.
     members |= {part: name for part, name in biases if name in known}
-    members |= _output(family, start, known)
+    members |= output
     if f"{start}sinks" in known:
         members["sinks"] = f"{start}sinks"
-    ignored = tuple(_not_applied(start, set(members.values()), ordered))
-    frequencies = next((n for n in _beginning(start, ordered) if n.endswith("inv_freq")), None)
+    norms = {name: f"{start}{name}.weight" for name in ("q_norm", "k_norm")}
     return Layer(
         start.rstrip("./"),
-        family.name,
-        family.stored,
+        family,
         members,
-        ignored,
-        family.one_head,
-        family.by_group,
-        ROTATES if frequencies else _habit(family, members),
-        frequencies,
-        _norms(start, known),
+        tuple(_not_applied(start, set(members.values()), ordered)),
+        next((n for n in _beginning(start, ordered) if n.endswith("inv_freq")), None),
+        norms if known.issuperset(norms.values()) else {},
         _norm_before(start, known),
     )
-
-
-def _norms(start: str, known: set[str]) -> dict[str, str]:
-    names = {name: f"{start}{name}.weight" for name in ("q_norm", "k_norm")}
-    return names if known.issuperset(names.values()) else {}
 
 
 def _norm_before(start: str, known: set[str]) -> dict[str, str]:
@@ -156,20 +224,9 @@ def _norm_before(start: str, known: set[str]) -> dict[str, str]:
     places = start.rstrip("./").split(".")
     above = [".".join([*places[:depth], ""]) for depth in (-1, -2) if len(places) > -depth]
     stems = (f"{place}{name}" for place in above for name in _NORMS_BEFORE)
-    stem = next((stem for stem in stems if f"{stem}.weight" in known), None)
-    if stem is None:
-        return {}
-    parts = {part: f"{stem}.{part}" for part in ("weight", "bias")}
+    stem = next((stem for stem in stems if f"{stem}.weight" in known), "")
+    parts = {part: f"{stem}.{part}" for part in ("weight", "bias")} if stem else {}
     return {part: name for part, name in parts.items() if name in known}
-
-
-def _habit(family: Family, members: Mapping[str, str]) -> Habit | None:
-    """Return what models do whose layers are named so.
-
-    BART's names differ from Llama's in the output alone, and BART does not rotate.
-    """
-    of_bart = members.get("wo", "").endswith("out_proj.weight")
-    return None if family.habit is ROTATES and of_bart else family.habit
 
 
 def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str]:
@@ -199,9 +256,9 @@ def _parts(kind: str, start: str, ends: tuple[str, ...]) -> Iterator[tuple[str, 
 
 def _output(family: Family, start: str, known: set[str]) -> dict[str, str]:
     for place in (start, _INNER.sub("", start)):
-        for weight, bias in family.outputs:
+        for weight in family.outputs:
             if place + weight in known:
-                names = {"wo": place + weight, "bo": place + bias}
+                names = {"wo": place + weight, "bo": place + _bias_of(weight)}
                 return {part: name for part, name in names.items() if name in known}
     return {}
 

@@ -31,15 +31,11 @@ if TYPE_CHECKING:
     from attncli.gather.gathered import Gathered
     from attncli.loading.contents import LoadedMapping
 
-__all__ = ["StoredLayer", "add_config", "add_layer", "is_placed", "warn_of_options"]
+__all__ = ["StoredLayer", "add_config", "add_layer", "warn_of_options"]
 
 Arguments = dict[str, object]
 _OWN = (*PROJECTIONS, "wo", "bo")
 _OF_VALUE = ("wv", "bv", "wo", "bo")
-# How scores depend on positions, beside rules: whoever gives one of these says all of it; and how
-# fast pairs turn, of which one says it.
-_PLACES = ("rope", "alibi_slopes")
-_SPEEDS = ("rope_base", "rope_frequencies")
 # So many numbers stand in a note as they are, and this in the place of more.
 _SHORT, _LONG = 2, "…"
 _NORMED = {"q_norm": "query", "k_norm": "key"}
@@ -66,32 +62,14 @@ class StoredLayer(NamedTuple):
     fetch: Callable[[str], npt.NDArray[Any]]
 
 
-def is_placed(gathered: Gathered) -> bool:
-    """Return whether an option says how scores depend on positions, beside rules."""
-    return any(name in gathered.arguments for name in _PLACES)
-
-
 def add_config(gathered: Gathered, layer: Layer, config: LayerConfig, file: str) -> None:
-    """Add what a configuration says of a checkpoint's layer, unless an option says it."""
-    arguments, options = gathered.arguments, config.options
-    given = {*arguments, *(_SPEEDS if any(name in arguments for name in _SPEEDS) else ())}
-    instead = _instead(arguments, options)
-    arguments |= {name: value for name, value in options.items() if name not in given}
-    told = [" ".join(_as_option(name, value) for name, value in options.items())] if options else []
+    """Add what a configuration says of a checkpoint's layer, and a note of it."""
+    gathered.arguments |= config.options
+    told = [" ".join(_as_option(name, value) for name, value in config.options.items())]
     if config.norm is not None and layer.norms:
         normed = [what for name, what in _NORMED.items() if name in layer.norms]
         told.append(f"{'norms' if len(normed) > 1 else 'norm'} of {' and '.join(normed)}")
-    said = "; ".join([", and ".join(told), *instead]) or "nothing"
-    gathered.notes.append(f"{file} says {said}")
-
-
-def _instead(arguments: Arguments, options: Arguments) -> list[str]:
-    """Return what is used in the place of what a configuration says, if anything is."""
-    places = {*options, *(_SPEEDS if any(name in options for name in _SPEEDS) else ())}
-    given = {name: _as_option(name, value) for name, value in arguments.items() if name in places}
-    said = {_as_option(name, value) for name, value in options.items()}
-    used = [option for option in given.values() if option not in said or option.endswith(_LONG)]
-    return [f"{' '.join(used)} {'is' if len(used) == 1 else 'are'} used"] if used else []
+    gathered.notes.append(f"{file} says {', and '.join(filter(None, told)) or 'nothing'}")
 
 
 def _as_option(name: str, value: object) -> str:
@@ -148,7 +126,7 @@ def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | Non
         _refuse_another_model(config, arguments, file, widths)
         _warn_of_another_model(config, layer, file)
     count_heads(arguments, *widths)
-    if "heads" not in arguments and not layer.one_head:
+    if "heads" not in arguments and not layer.kind.one_head:
         raise _heads_missing(file, *widths, configured=config is not None)
 
 
@@ -275,17 +253,19 @@ def _told_heads(arguments: Arguments) -> list[int | None]:
 
 def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
     """Warn of what models do whose layers are named so, unless an option shows that it is known."""
-    habit = layer.habit
-    if habit is None or habit.options & set(arguments):
-        return
+    habit = layer.kind.habit
     if layer.frequencies:
-        name = f"{file}#{printable(layer.frequencies)}"
+        if "rope" not in arguments:
+            name = f"{file}#{printable(layer.frequencies)}"
+            warn(
+                f"{file}: the layer holds the frequencies of a rotary embedding: --rope half "
+                f"--rope-frequencies {name} applies them"
+            )
+    elif habit is not None and not habit.known & set(arguments):
         warn(
-            f"{file}: the layer holds the frequencies of a rotary embedding, {layer.frequencies}: "
-            f"--rope half --rope-frequencies {name} applies them"
+            f"{file}: models with layers named as in {layer.family} {habit.does}, which no tensor "
+            f"shows: give --config with the model's config.json, or {habit.give}"
         )
-        return
-    warn(f"{file}: {habit.words}, and checkpoints do not say how: {habit.remedy}")
 
 
 def _heads_missing(file: str, width: int, key_width: int, *, configured: bool) -> UsageError:

@@ -272,16 +272,17 @@ class Reader:
         """Read how a layer attends, and note it where no option says it or leaves it out."""
         from attncli.checkpoints.config import layer_config  # noqa: PLC0415
         from attncli.gather.embedding import count_tokens  # noqa: PLC0415
-        from attncli.gather.layer import add_config, is_placed  # noqa: PLC0415
+        from attncli.gather.layer import add_config  # noqa: PLC0415
         from attncli.loading.settings import read_settings  # noqa: PLC0415
 
         self._note_input(config)
         settings = read_settings(config, "the config.json of a model")
-        placed = is_placed(self.gathered)
         name = printable(config)
         tokens = count_tokens(self.gathered.arguments)
-        attends = layer_config(settings, layer.prefix, name, tokens=tokens, placed=placed)
-        attends, layer = leave_out_of_config(attends, layer, self._left, self._unmet, name)
+        given = self.gathered.arguments
+        attends = layer_config(settings, layer.prefix, name, tokens=tokens, given=given)
+        unmet = self._unmet.difference(given)
+        attends, layer = leave_out_of_config(attends, layer, self._left, unmet, name)
         add_config(self.gathered, layer, attends, name)
         return attends, layer
 

@@ -1,6 +1,7 @@
-"""Rotary frequencies of models that were trained on short texts and read longer ones.
+"""How a model rotates query and key, by its configuration.
 
-As Transformers has them, under ``rope_type``.
+The frequencies of models that were trained on short texts and read longer ones are those of
+Transformers, under ``rope_type``.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import numpy as np
 
 from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
 from attncli.errors import UsageError
-from attncli.positions import rope_frequencies
+from attncli.positions import BASE, rope_frequencies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
 
-__all__ = ["Rotary", "scaled_frequencies"]
+    from attncli.checkpoints.config import Settings
+
+__all__ = ["Rotary", "rope_options", "scaled_frequencies"]
 
 Frequencies: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -84,6 +87,90 @@ class Rotary(NamedTuple):
                 f"{self.file}: its rotary embedding depends on the number of tokens; found none"
             )
         return self.tokens
+
+
+def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool) -> dict[str, Any]:
+    """Return the options that rotate as the model does.
+
+    Parameters
+    ----------
+    settings : Settings
+    width : int
+        Of a head.
+    scale : float
+        Of the scores; some models multiply query and key.
+    sliding : bool
+        Whether the layer sees only keys that are near: some models have other angles there.
+
+    Raises
+    ------
+    UsageError
+        An entry is not what it should be, or attncli does not rotate so.
+    """
+    parameters = _parameters(settings, sliding=sliding)
+    base = _base(settings, parameters, sliding=sliding)
+    rotated = _rotated(settings, parameters, width)
+    reach = settings.value("max_position_embeddings")
+    trained = settings.value("original_max_position_embeddings") or reach
+    file = settings.file
+    frequencies, factor = scaled_frequencies(
+        Rotary(rotated, base, parameters, trained, reach, settings.tokens, file)
+    )
+    options: dict[str, Any] = {"rope": settings.model.rotates}
+    if factor != 1:
+        if rotated < width:
+            raise UsageError(
+                f"{file}: its rotary embedding multiplies only the rotated part of query and key, "
+                f"by {factor:g}, which attncli does not do",
+                hint="leave out --config, and give its options one by one",
+            )
+        options["scale"] = scale * factor**2
+    if rotated == width and not parameters.keys() & {"rope_type", "type"}:
+        return options | {"rope_base": base}
+    return options | {"rope_frequencies": frequencies}
+
+
+def _parameters(settings: Settings, *, sliding: bool) -> Mapping[str, Any]:
+    """Return the parameters of the layer, without what says that they are the plain ones."""
+    given = settings.value("rope_parameters", "rope_scaling") or {}
+    kind = "sliding_attention" if sliding else "full_attention"
+    if isinstance(given, dict) and isinstance(given.get(kind), dict):
+        given = given[kind]
+    elif sliding and settings.model.windows_unscaled:
+        given = {}
+    if not isinstance(given, dict):
+        raise UsageError(
+            f"{settings.file}: rope_parameters: expected a mapping; found {shown(given)}"
+        )
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and (name, value) != ("rope_type", "default")
+    }
+
+
+def _base(settings: Settings, parameters: Mapping[str, Any], *, sliding: bool) -> float:
+    base = parameters.get("rope_theta")
+    if base is None and sliding:
+        base = settings.value("rope_local_base_freq", "local_rope_theta")
+    if base is None:
+        base = settings.value("global_rope_theta", "rope_theta", "rotary_emb_base")
+    return positive_number(f"{settings.file}: rope_theta", BASE if base is None else base)
+
+
+def _rotated(settings: Settings, parameters: Mapping[str, Any], width: int) -> int:
+    """Return how many components of a head are rotated."""
+    file, share = settings.file, parameters.get("partial_rotary_factor")
+    if share is None:
+        share = settings.value("partial_rotary_factor", "rotary_pct")
+    share = positive_number(f"{file}: partial_rotary_factor", 1.0 if share is None else share)
+    rotated = settings.count("rotary_dim") or int(width * min(share, 1.0))
+    if rotated % 2 or not 0 < rotated <= width:
+        raise UsageError(
+            f"{file}: expected an even number of a head's {width} components to be rotated; "
+            f"found {rotated}"
+        )
+    return rotated
 
 
 def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
