@@ -13,6 +13,7 @@ from attncli._version import __version__
 
 if TYPE_CHECKING:
     from attncli.api import attention
+    from attncli.capture.recorder import capture
     from attncli.errors import (
         AttnError,
         AttnWarning,
@@ -47,6 +48,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "attention",
+    "capture",
     "check",
     "explain",
     "load",
@@ -58,6 +60,7 @@ __all__ = [
 # Handed out when asked for, so that `attncli --help` need not import NumPy.
 _HOMES = {
     "attention": "api",
+    "capture": "capture.recorder",
     "load": "loaded",
     "check": "referee",
     "CheckReport": "referee.report",
