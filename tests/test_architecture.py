@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 FILES = sorted((ROOT / "attncli").rglob("*.py"))
 
 DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl", "orjson"}
+# What only an extra installs.
+EXTRAS = {"torch", "transformers"}
 # Who may import it; parts and packages that are not named here may be imported by anybody.
 IMPORTED_BY = {
     "cli": {"__main__"},
     "api": {"cli"},
-    "save": {"cli"},
+    "save": {"capture", "cli"},
+    "torch": {"capture", "loading"},
+    "transformers": {"capture"},
     "view": {"cli", "explanation"},
     "loading": {"cli", "gather", "describing"},
     "gather": {"cli", "loaded"},
@@ -121,7 +125,7 @@ def known_by(part: str) -> frozenset[str]:
 
 def test_the_table_names_what_there_is() -> None:
     named = set(IMPORTED_BY).union(NEVER, *IMPORTED_BY.values(), *NEVER.values())
-    assert named - PARTS <= DEPENDENCIES | {"pathlib", "tempfile"}
+    assert named - PARTS <= DEPENDENCIES | EXTRAS | {"pathlib", "tempfile"}
 
 
 @pytest.mark.parametrize("name", IMPORTED_BY)
@@ -194,7 +198,7 @@ def test_matplotlib_is_where_files_are_drawn_alone() -> None:
 
 def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
     outside = {one.part for found in map(imported, FILES) for one in found} - PARTS
-    assert outside - set(sys.stdlib_module_names) <= DEPENDENCIES
+    assert outside - set(sys.stdlib_module_names) <= DEPENDENCIES | EXTRAS
 
 
 @cache

@@ -13,10 +13,10 @@ from attncli.save.files import whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["METADATA", "on_cpu", "size_of", "write"]
+__all__ = ["on_cpu", "size_of", "write"]
 
 # The key of the metadata under which a dump holds JSON: options, layer, call, module, tokens.
-METADATA = "attncli"
+_METADATA = "attncli"
 # The format's names of the dtypes, from its documentation.
 _DTYPES = {
     torch.bool: "BOOL",
@@ -62,7 +62,7 @@ def write(path: str, entries: Mapping[str, torch.Tensor], facts: Mapping[str, An
         The file cannot be written.
     """
     header: dict[str, Any] = {
-        "__metadata__": {"format": "pt", METADATA: json.dumps(facts, ensure_ascii=False)}
+        "__metadata__": {"format": "pt", _METADATA: json.dumps(facts, ensure_ascii=False)}
     }
     start = 0
     for name, tensor in entries.items():

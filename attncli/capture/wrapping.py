@@ -30,6 +30,7 @@ class _Outer(threading.local):
 
     open = False
     causal = False
+    mask: torch.Tensor | None = None
 
 
 _OUTER = _Outer()
@@ -56,11 +57,11 @@ def wrapped_doors(report: Report, say: Say) -> Iterator[None]:
 
 @contextmanager
 def _inside() -> Iterator[None]:
-    _OUTER.open, _OUTER.causal = True, False
+    _OUTER.open, _OUTER.causal, _OUTER.mask = True, False, None
     try:
         yield
     finally:
-        _OUTER.open = False
+        _OUTER.open, _OUTER.mask = False, None
 
 
 def _unseen(*tensors: torch.Tensor) -> str:
@@ -127,7 +128,7 @@ def _of_function(
     enable_gqa: bool = False,  # noqa: ARG001, FBT001, FBT002
 ) -> None:
     if _OUTER.open:
-        _OUTER.causal = bool(is_causal)
+        _OUTER.causal, _OUTER.mask = bool(is_causal), attn_mask
         return
     if why := _unseen(query, key, value):
         say(why)
@@ -301,11 +302,14 @@ def _recorded(
     ) -> Any:
         with _inside():
             results = function(module, query, key, value, attention_mask, **options)
-            causal = _OUTER.causal
+            causal, inner = _OUTER.causal, _OUTER.mask
         if why := _unseen(query, key, value):
             say(why)
             return results
         _say_dropout(say, options.get("dropout") or 0.0)
+        if options.get("position_bias") is not None and inner is not None:
+            # Position bias and causal rule, as they were put into one mask for the kernel.
+            attention_mask, options["position_bias"] = inner, None
         tensors, rules = _rules(module, query, key, attention_mask, options)
         if "flash" in name:
             rules |= _flash_rules(module, query, key, options)

@@ -1,0 +1,338 @@
+"""Capture: what PyTorch's attention computes is recorded, judged right, and equals the model's own.
+
+The oracle is the model: its eager attention returns weights (`output_attentions`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attncli
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+safetensors_torch = pytest.importorskip("safetensors.torch")
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 64,
+}
+
+
+def loaded(path):
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        facts = json.loads(file.metadata()["attncli"])
+        return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+
+
+def problem_of(path):
+    """Return the problem of a dump, made from its entries, and its output."""
+    entries, facts = loaded(path)
+    arrays = {
+        name: tensor.numpy() if tensor.dtype == torch.bool else tensor.double().numpy()
+        for name, tensor in entries.items()
+    }
+    out = entries["out"]
+    del arrays["out"]
+    query, key, value = (arrays.pop(name) for name in ("query", "key", "value"))
+    return attncli.pose(query, key, value, **arrays, **facts["options"]), out
+
+
+def model_of(name, **more):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")
+    made = {
+        "Bert": lambda: config(**SMALL),
+        "GPT2": lambda: config(
+            n_embd=32, n_layer=2, n_head=4, vocab_size=64, bos_token_id=1, eos_token_id=2
+        ),
+        "Llama": lambda: config(**SMALL, num_key_value_heads=2),
+        "Gemma2": lambda: config(
+            **SMALL, num_key_value_heads=2, head_dim=8, sliding_window=3, attn_logit_softcapping=2.0
+        ),
+        "GptOss": lambda: config(
+            **SMALL,
+            num_key_value_heads=2,
+            head_dim=8,
+            sliding_window=3,
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        ),
+        "T5": lambda: config(
+            d_model=32,
+            d_kv=8,
+            d_ff=64,
+            num_layers=2,
+            num_heads=4,
+            vocab_size=64,
+            decoder_start_token_id=0,
+        ),
+        "Whisper": lambda: config(
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            vocab_size=64,
+            max_source_positions=10,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+        ),
+        "ViT": lambda: config(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            image_size=32,
+            patch_size=8,
+        ),
+    }[name]()
+    for option, value in more.items():
+        setattr(made, option, value)
+    return getattr(transformers, f"{name}Model")(made).eval()
+
+
+def inputs_of(name, *, padded):
+    ids = torch.randint(3, 60, (2, 7), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(2, 7, dtype=torch.long)
+    if padded:
+        mask[1, 5:] = 0
+    if name == "ViT":
+        return {"pixel_values": torch.randn(2, 3, 32, 32)}
+    if name == "Whisper":
+        return {"input_features": torch.randn(2, 80, 20), "decoder_input_ids": ids}
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    return {**inputs, "decoder_input_ids": ids[:, :4]} if name == "T5" else inputs
+
+
+def run(model, implementation, inputs, folder):
+    model.set_attn_implementation(implementation)
+    with torch.no_grad(), attncli.capture(folder) as captured:
+        results = model(**inputs, output_attentions=implementation == "eager")
+    assert captured.unseen == []
+    return captured, results
+
+
+def own_weights(results):
+    """Return the model's own weights in the order of the calls."""
+    if results.get("attentions") is not None:
+        return list(results.attentions)
+    pairs = zip(results.decoder_attentions, results.cross_attentions, strict=True)
+    return [*results.encoder_attentions, *(weights for pair in pairs for weights in pair)]
+
+
+NAMES = ["Bert", "GPT2", "Llama", "Gemma2", "GptOss", "T5", "Whisper", "ViT"]
+# What the rounding of one operation in the dtype can be, with room for a few of them.
+ROUNDING = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_the_models_own(name, dtype, tmp_path):
+    model = model_of(name).to(dtype)
+    inputs = {
+        key: value.to(dtype) if value.is_floating_point() else value
+        for key, value in inputs_of(name, padded=True).items()
+    }
+    captured, results = run(model, "eager", inputs, tmp_path)
+    own = own_weights(results)
+    assert len(captured.files) == len(own) >= 2
+    for path, weights in zip(captured.files, own, strict=True):
+        problem, _ = problem_of(path)
+        ours = attncli.solve(problem, ("weights",)).weights
+        assert ours.shape == tuple(weights.shape)
+        seen = ours.sum(axis=-1) > 0
+        assert seen.any()
+        np.testing.assert_allclose(
+            ours[seen], weights.double().numpy()[seen], atol=ROUNDING[dtype], rtol=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [(name, "sdpa") for name in NAMES if name not in ("Gemma2", "GptOss")]
+    + [(name, "eager") for name in NAMES]
+    + [(name, "flex_attention") for name in ("Bert", "Llama", "Gemma2")],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:_compile flag:DeprecationWarning")
+def test_check_passes_on_the_models_kernel(name, implementation, dtype, tmp_path):
+    model = model_of(name).to(dtype)
+    inputs = {
+        key: value.to(dtype) if value.is_floating_point() else value
+        for key, value in inputs_of(name, padded=True).items()
+    }
+    captured, _ = run(model, implementation, inputs, tmp_path)
+    assert len(captured.files) >= 2
+    for path in captured.files:
+        problem, out = problem_of(path)
+        report = attncli.check(out, problem)
+        assert report.passed, (path.name, str(report))
+
+
+def test_the_function_is_seen_under_every_name(tmp_path):
+    held = F.scaled_dot_product_attention
+    query = torch.randn(2, 3, 5, 4)
+    with attncli.capture(tmp_path) as captured:
+        F.scaled_dot_product_attention(query, query, query, is_causal=True)
+        torch.nn.functional.scaled_dot_product_attention(query[0], query[0], query[0], scale=0.3)
+        torch._C._nn.scaled_dot_product_attention(query, query, query)
+    assert F.scaled_dot_product_attention is held
+    assert len(captured.files) == 3
+    assert loaded(captured.files[0])[1]["options"] == {"causal": True}
+    assert loaded(captured.files[1])[1]["options"] == {"scale": 0.3}
+    for path in captured.files:
+        problem, out = problem_of(path)
+        assert attncli.check(out, problem).passed
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_the_multihead_layer(fast, batch_first, tmp_path):
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(8, 2, batch_first=batch_first).eval()
+    x = torch.randn(2, 5, 8)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.set_grad_enabled(not fast), attncli.capture(tmp_path) as captured:
+        given = x if batch_first else x.transpose(0, 1)
+        layer(given, given, given, key_padding_mask=padding, need_weights=not fast)
+    (path,) = captured.files
+    problem, out = problem_of(path)
+    assert attncli.check(out, problem).passed
+    assert loaded(path)[1]["kernel"] == "nn.MultiheadAttention"
+
+
+def test_layers_calls_and_names(tmp_path):
+    model = model_of("Llama")
+    with torch.no_grad(), attncli.capture(tmp_path, layers=1, tokens=list("abcdefg")) as captured:
+        model(**inputs_of("Llama", padded=False))
+        model(**inputs_of("Llama", padded=False))
+    assert [path.name for path in captured.files] == [
+        "layer-001-call-0000.safetensors",
+        "layer-001-call-0001.safetensors",
+    ]
+    facts = loaded(captured.files[1])[1]
+    assert (facts["layer"], facts["call"], facts["layer_idx"]) == (1, 1, 1)
+    assert facts["module"] == "layers.1.self_attn"
+    assert facts["query_labels"] == facts["key_labels"] == list("abcdefg")
+
+
+def test_limits_stop_the_recording_with_a_warning(tmp_path):
+    query = torch.randn(1, 1, 4, 4)
+    with (
+        pytest.warns(attncli.AttnWarning, match="2 calls"),
+        attncli.capture(tmp_path / "calls", limit=2) as captured,
+    ):
+        for _ in range(4):
+            F.scaled_dot_product_attention(query, query, query)
+    assert len(captured.files) == len(list((tmp_path / "calls").iterdir())) == 2
+    with (
+        pytest.warns(attncli.AttnWarning, match="bytes"),
+        attncli.capture(tmp_path / "bytes", limit_bytes=300) as captured,
+    ):
+        for _ in range(4):
+            F.scaled_dot_product_attention(query, query, query)
+    assert captured.bytes <= 300
+    assert len(captured.files) == 1
+
+
+def test_a_full_disk_keeps_the_earlier_dumps_and_the_model_runs_on(tmp_path, monkeypatch):
+    import os
+
+    query = torch.randn(1, 1, 4, 4)
+    real, writes = os.fsync, []
+
+    def full(descriptor):
+        writes.append(descriptor)
+        if len(writes) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(attncli.AttnWarning, match="space"), attncli.capture(tmp_path) as captured:
+        outs = [F.scaled_dot_product_attention(query, query, query) for _ in range(3)]
+    assert len(outs) == 3
+    (path,) = captured.files
+    assert [*tmp_path.iterdir()] == [path]
+    problem, out = problem_of(path)
+    assert attncli.check(out, problem).passed
+
+
+def test_threads_and_nested_blocks(tmp_path):
+    query = torch.randn(1, 2, 6, 4)
+
+    def work():
+        for _ in range(5):
+            F.scaled_dot_product_attention(query, query, query)
+
+    with attncli.capture(tmp_path / "outer") as outer:
+        work()
+        with attncli.capture(tmp_path / "inner") as inner:
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        work()
+    assert (len(outer.files), len(inner.files)) == (30, 20)
+    assert len({path.name for path in outer.files}) == 30
+
+
+def test_a_folder_with_dumps_is_refused(tmp_path):
+    query = torch.randn(1, 1, 4, 4)
+    with attncli.capture(tmp_path):
+        F.scaled_dot_product_attention(query, query, query)
+    with pytest.raises(attncli.OutputError, match="already"), attncli.capture(tmp_path):
+        pass
+
+
+def test_an_error_inside_the_block_restores_everything(tmp_path):
+    held = F.scaled_dot_product_attention, torch.nn.MultiheadAttention.forward
+    with pytest.raises(KeyError), attncli.capture(tmp_path):
+        raise KeyError
+    assert held == (F.scaled_dot_product_attention, torch.nn.MultiheadAttention.forward)
+
+
+def test_what_cannot_be_seen_is_said_once(tmp_path):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    x = torch.randn(2, 5, 8)
+    with (
+        torch.no_grad(),
+        pytest.warns(attncli.AttnWarning, match="set_fastpath_enabled") as said,
+        attncli.capture(tmp_path) as captured,
+    ):
+        layer(x)
+        layer(x)
+    assert len(said) == 1
+    assert captured.files == []
+
+
+def test_only_capture_imports_torch():
+    root = Path(attncli.__file__).parent
+    named = {
+        path.relative_to(root).parts[0]
+        for path in root.rglob("*.py")
+        if "import torch" in path.read_text(encoding="utf-8")
+    }
+    assert named <= {"capture", "loading"}
