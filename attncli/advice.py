@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.dtypes import LARGEST_FLOAT16, magnitude, parts
-from attncli.engine import attend
-from attncli.polarity import inverted, leaves_little, pairs_of, would_show_all
-from attncli.problem import Problem
-from attncli.visibility import Visibility
+from attncli.dtypes import LARGEST_FLOAT16, parts
+from attncli.polarity import inverted, leaves_little, would_show_all
 from attncli.warning import warn
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from attncli.problem import Problem
 
 __all__ = ["UNPROJECTED", "advise", "fully_masked_advice"]
 
@@ -24,23 +23,25 @@ UNPROJECTED = (
     "the projection"
 )
 
-# Rows whose scores are looked at together take about 4 MB.
-_BLOCK_CELLS = 1_000_000
-
 
 def advise(problem: Problem) -> None:
-    """Warn where float16 inputs have products that float16 cannot hold."""
+    """Warn where products of float16 inputs may be beyond float16."""
     if problem.query.dtype == problem.key.dtype == np.float16 and problem.score == "dot":
-        width = problem.query.shape[3]
-        if width * _largest(problem.query) * _largest(problem.key) <= LARGEST_FLOAT16:
-            return
-        largest = _largest_product(problem.read())
-        if largest > LARGEST_FLOAT16:
+        # |q · k| ≤ |q| |k|, by Cauchy and Schwarz; NaN compares as false.
+        largest = _longest(problem.query) * _longest(problem.key)
+        if LARGEST_FLOAT16 < largest < np.inf:
             warn(
-                f"products of query and key reach {largest:.3g}, beyond float16's 65504: code "
-                "that multiplies these inputs in float16 gets inf. Here they are computed in "
-                f"{problem.dtype.name}; scale the queries before the product"
+                f"products of query and key may reach {largest:.3g}, beyond float16's 65504: code "
+                "that multiplies these inputs in float16 perhaps gets inf. Here they are computed "
+                f"in {problem.dtype.name}"
             )
+
+
+def _longest(rows: npt.NDArray[Any]) -> float:
+    """Return the largest length of the rows (…, D)."""
+    wide = (part.astype(np.float32) for part in parts(rows))
+    squares = [float(np.einsum("...d,...d->...", part, part).max()) for part in wide]
+    return math.sqrt(max(squares))
 
 
 def fully_masked_advice(problem: Problem, fully_masked: int) -> str:
@@ -55,47 +56,10 @@ def fully_masked_advice(problem: Problem, fully_masked: int) -> str:
 
 
 def _of_polarity(problem: Problem) -> str:
-    """Ask whether the mask is inverted where its opposite leaves no query without a key."""
+    """Say where the mask's opposite leaves no query without a key, and nothing else told of it."""
     visible = problem.visible
-    if visible.mask is None or leaves_little(*pairs_of(visible.mask_parts())):
+    if visible.mask is None or leaves_little(visible.mask_parts()) is not None:
         return ""
-    if not would_show_all(visible.mask_parts(), visible.mask.shape):
+    if not would_show_all(visible.mask_parts()):
         return ""
-    question = inverted(problem.mask_means)
-    return f". The mask hides all keys from some queries, its opposite from none: {question}"
-
-
-def _largest_product(problem: Problem) -> float:
-    """Return the largest |q · k|, or a bound on it where even that fits into float16."""
-    from attncli.engine.operands import largest_length  # noqa: PLC0415 - seldom needed
-
-    lengths = [largest_length(array, problem.dtype) for array in (problem.query, problem.key)]
-    bound = math.prod(lengths)
-    if bound <= LARGEST_FLOAT16:
-        return bound
-    bare = Problem(
-        query=problem.query,
-        key=problem.key,
-        value=None,
-        dtype=problem.dtype,
-        layout=problem.layout,
-        visible=Visibility(queries=problem.shape[2], keys=problem.shape[3]),
-        scale=1.0,
-    )
-    step = max(1, _BLOCK_CELLS // math.prod((*problem.shape[:2], problem.shape[3])))
-    queries = problem.shape[2]
-    return max(
-        _largest_raw(bare.select(rows=(start, min(start + step, queries))))
-        for start in range(0, queries, step)
-    )
-
-
-def _largest_raw(problem: Problem) -> float:
-    raw = attend(problem, ("raw",))[0].raw
-    return 0.0 if raw is None else max(float(raw.max()), -float(raw.min()))
-
-
-def _largest(halves: npt.NDArray[Any]) -> float:
-    """Return the largest magnitude; infinite or NaN where one is."""
-    bits = max(int(np.max(magnitude(part))) for part in parts(halves))
-    return float(np.uint16(bits).view(np.float16))
+    return f". The mask hides all keys from some queries: {inverted(problem.mask_means)}"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from attncli.calling import by_known_names, unchecked
-from attncli.posing import pose
-from attncli.positions import BASE
+from attncli.calling import by_known_names, completed, showing, unchecked
+from attncli.posing import RULES, Rules, pose
 from attncli.solving import solve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     import numpy.typing as npt
 
-    from attncli.names import Align, MaskMeans, Pairing, PrecisionName, Score
     from attncli.result import Attention
 
 __all__ = ["attention"]
@@ -23,39 +21,15 @@ _pose, _solve = unchecked(pose), unchecked(solve)
 
 
 @by_known_names
+@showing(Rules, RULES)
 def attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     value: npt.ArrayLike | None = None,
     *,
-    scale: float | None = None,
-    mask: npt.ArrayLike | None = None,
-    mask_means: MaskMeans = "keep",
-    bias: npt.ArrayLike | None = None,
-    key_padding_mask: npt.ArrayLike | None = None,
-    kv_lengths: npt.ArrayLike | None = None,
-    query_lengths: npt.ArrayLike | None = None,
-    causal: bool = False,
-    causal_align: Align | None = None,
-    query_offset: npt.ArrayLike | None = None,
-    window: int | Sequence[int | None] | None = None,
-    segment_ids: npt.ArrayLike | None = None,
-    kv_segment_ids: npt.ArrayLike | None = None,
-    softcap: float | None = None,
-    alibi_slopes: bool | npt.ArrayLike | None = None,
-    sinks: npt.ArrayLike | None = None,
-    rope: Pairing | None = None,
-    rope_base: float = BASE,
-    rope_frequencies: npt.ArrayLike | None = None,
-    score: Score = "dot",
-    score_weight: npt.ArrayLike | None = None,
-    score_vector: npt.ArrayLike | None = None,
-    heads: int | None = None,
-    kv_heads: int | None = None,
-    layout: str | None = None,
-    precision: PrecisionName | None = None,
     threads: int | None = None,
     outputs: str | Collection[str] | None = None,
+    **rules: Unpack[Rules],
 ) -> Attention:
     r"""Compute softmax(scale · QKᵀ) V with every rule the field uses, in this order.
 
@@ -138,10 +112,8 @@ def attention(
     precision : {"float32", "float64"}, optional
         What to compute in; the widest input dtype unless given, at least float32.
     threads : int, optional
-        The most to use; by default one for each core that the process may use. Work that is done
-        before others are awake is left to the calling thread. Others stay idle between calls. If
-        there are as many threads as cores, each is pinned to a core for the first tenth of a
-        second.
+        The most to use; by default one for each core that the process may use. Small problems
+        are left to the calling thread.
     outputs : str or collection of str, optional
         What to compute of weights, context, scores, raw, capped and lse; unless given, the weights
         and, of a value, the context. Without an L × S output no L × S array is held that takes
@@ -176,36 +148,5 @@ def attention(
     >>> answer.context.round(4)
     array([[1.2689]])
     """
-    problem = _pose(
-        query,
-        key,
-        value,
-        scale=scale,
-        mask=mask,
-        mask_means=mask_means,
-        bias=bias,
-        key_padding_mask=key_padding_mask,
-        kv_lengths=kv_lengths,
-        query_lengths=query_lengths,
-        causal=causal,
-        causal_align=causal_align,
-        query_offset=query_offset,
-        window=window,
-        segment_ids=segment_ids,
-        kv_segment_ids=kv_segment_ids,
-        softcap=softcap,
-        alibi_slopes=alibi_slopes,
-        sinks=sinks,
-        rope=rope,
-        rope_base=rope_base,
-        rope_frequencies=rope_frequencies,
-        score=score,
-        score_weight=score_weight,
-        score_vector=score_vector,
-        heads=heads,
-        kv_heads=kv_heads,
-        layout=layout,
-        precision=precision,
-        unread=True,
-    )
+    problem = _pose(query, key, value, unread=True, **completed(RULES, rules))
     return _solve(problem, outputs, threads=threads)

@@ -1,7 +1,7 @@
 """One argument at a time: is it the kind of thing it should be.
 
-Most functions take the argument's name, as an error should say it, and its value, and return the
-value in the one form that the rest of the code knows; the others put names and values into words.
+A function takes the argument's name, as an error should say it, and its value, and returns the
+value in the one form that the rest of the code knows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import numpy.typing as npt
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
 from attncli.errors import DataError, ShapeError, UsageError
-from attncli.layout import LAYOUTS, layouts_meant
+from attncli.layout import LAYOUTS
 from attncli.names import PrecisionName
-from attncli.text import counted, did_you_mean, quoted
+from attncli.text import counted, did_you_mean
 
 __all__ = [
-    "BIAS_HINT",
     "MOST_AXES",
     "Names",
     "choice",
@@ -46,6 +45,7 @@ __all__ = [
     "stored_numbers",
     "thread_count",
     "truth_array",
+    "truth_numbers",
     "vector",
     "whole_array",
     "whole_numbers",
@@ -56,14 +56,14 @@ Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Positions are 64-bit integers, and sums of a few of these stay within them.
-_FARTHEST = 2**53
+_FARTHEST = 2**53 - 1
+# How many characters of a wrong value an error shows.
 _LONGEST = 60
 MOST_AXES = 4
-# What may head a column of labels.
-_NAMES_OF_LABELS = {"token", "tokens", "word", "words", "label", "labels"}
-# Where a mask holds other numbers.
-BIAS_HINT = "numbers that are added to the scores are a bias: give them as bias (--bias)"
-
+_BIAS_HINT = (
+    "numbers that are added to the scores are a bias (--bias), which broadcasts to the weights: "
+    "(L, S), or (B, 1, S) or (B, 1, 1, S) for padding"
+)
 
 # How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
 Names = Callable[[str], str]
@@ -84,16 +84,11 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def fewer_axes(shape: Sequence[int], most: int = MOST_AXES) -> str | None:
-    """Return how an array of too many axes is made one of so many."""
+    """Return how one part of an array of too many axes is saved."""
     over = len(shape) - most
     if over <= 0:
         return None
-    # By their place: of one query or head, NumPy's squeeze would take the axis, too.
-    one = f"array[{', '.join('0' * over)}]"
-    if max(shape[:over]) > 1:
-        return f'of several layers save one, in Python: numpy.save("layer.npy", {one})'
-    lone = "the first axis" if over == 1 else f"the first {over} axes"
-    return f'leave out {lone}, of length 1, in Python: numpy.save("array.npy", {one})'
+    return f'save one part of it, in Python: numpy.save("part.npy", array[{", ".join("0" * over)}])'
 
 
 def real_array(name: str, value: object) -> Array:
@@ -118,17 +113,22 @@ def stored_numbers(name: str, value: object) -> Array:
 
 
 def _readable(name: str, value: object) -> Array:
-    """Return an array in a dtype that NumPy calculates with: bfloat16 of any kind as float32."""
+    """Return an array in a dtype that NumPy calculates with."""
     array = as_ndarray(name, value)
     return readable(as_bfloat16(array) if array.dtype.name == "bfloat16" else array)
+
+
+def _kind(array: Array) -> str:
+    words = {"U": "words", "S": "words", "O": "Python objects"}
+    return words.get(array.dtype.kind, dtype_name(array.dtype))
 
 
 def computing_dtype(name: str, precision: object, *arrays: Array | None) -> np.dtype[Any]:
     """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
     if precision is not None:
         return np.dtype(choice(name, precision, get_args(PrecisionName)))
-    dtypes = [array.dtype for array in arrays if array is not None]
-    return _DOUBLE if _DOUBLE in dtypes else _SINGLE
+    wide = any(array is not None and array.dtype == _DOUBLE for array in arrays)
+    return _DOUBLE if wide else _SINGLE
 
 
 def finite_array(name: str, value: object) -> Array:
@@ -154,14 +154,14 @@ def number_found(number: float) -> str:
     return "-inf (null in JSON and YAML)" if number == -math.inf else f"{number:g}"
 
 
-def truth_array(name: str, value: object, hint: str = BIAS_HINT) -> npt.NDArray[np.bool_]:
+def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     """Return an array of booleans from booleans or exact 0 and 1."""
-    array = truth_numbers(name, value, hint)
+    array = truth_numbers(name, value)
     truth: npt.NDArray[np.bool_] = array if array.dtype == np.bool_ else array == 1
     return truth
 
 
-def truth_numbers(name: str, value: object, hint: str = BIAS_HINT) -> npt.NDArray[Any]:
+def truth_numbers(name: str, value: object) -> Array:
     """Return an array of booleans, or of exact 0 and 1 that take more than a byte each."""
     array = _readable(name, value)
     if array.dtype.kind == "b":
@@ -171,7 +171,7 @@ def truth_numbers(name: str, value: object, hint: str = BIAS_HINT) -> npt.NDArra
     # A part at a time: a mask may be as large as the weights.
     if not all(((part == 0) | (part == 1)).all() for part in parts(array)):
         odd = (array != 0) & (array != 1)
-        refuse_first(name, array, odd, "booleans, or 0 and 1", hint)
+        refuse_first(name, array, odd, "booleans, or 0 and 1", _BIAS_HINT)
     return array.view(np.bool_) if array.dtype.itemsize == 1 else array
 
 
@@ -180,16 +180,8 @@ def finite_number(name: str, value: object) -> float:
     value = _unwrap(value)
     # A float is a Real, too; but asking an abstract class takes ten times as long.
     if isinstance(value, bool) or not isinstance(value, (float, Real)) or not _in_range(value):
-        hint = _number_hint(value) if isinstance(value, str) else None
-        raise UsageError(f"{name}: expected a finite number; found {shown(value)}", hint=hint)
+        raise UsageError(f"{name}: expected a finite number; found {shown(value)}")
     return float(value)
-
-
-def _number_hint(text: str) -> str | None:
-    # Only an error pays for the import.
-    from attncli.formulas import number_hint  # noqa: PLC0415
-
-    return number_hint(text)
 
 
 def _in_range(value: Any) -> bool:
@@ -231,29 +223,25 @@ def flag(name: str, value: object) -> bool:
     """Return a bool."""
     value = _unwrap(value)
     if not isinstance(value, (bool, np.bool_)):
-        hint = "write true or false, without quotes" if isinstance(value, str) else None
-        raise UsageError(f"{name}: expected true or false; found {shown(value)}", hint=hint)
+        raise UsageError(f"{name}: expected true or false; found {shown(value)}")
     return bool(value)
 
 
-def choice(name: str, value: object, allowed: Sequence[str], hint: str | None = None) -> str:
+def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return one of a few words."""
     if not isinstance(value, str) or value not in allowed:
-        words = ", ".join(allowed)
         # Another number of bits is no slip of the pen.
         is_word = isinstance(value, str) and not value[-1:].isdigit()
-        meant = did_you_mean(str(value), allowed) if is_word else None
         raise UsageError(
-            f"{name}: expected one of {words}; found {shown(value)}", hint=hint or meant
+            f"{name}: expected one of {', '.join(allowed)}; found {shown(value)}",
+            hint=did_you_mean(str(value), allowed) if is_word else None,
         )
     return value
 
 
 def layout_axes(name: str, value: object) -> str:
-    """Return one of `LAYOUTS`, or say which one others mean by these letters."""
-    meant = layouts_meant(value) if isinstance(value, str) else []
-    hint = f"here it is {' or '.join(meant)}" if meant else None
-    return choice(name, value, tuple(LAYOUTS), hint)
+    """Return one of `LAYOUTS`."""
+    return choice(name, value, tuple(LAYOUTS))
 
 
 def whole_numbers(
@@ -278,95 +266,85 @@ def whole_numbers(
     low, high : int, optional
         Inclusive bounds.
     """
-    numbers = _in_one_axis(name, value).tolist()
+    numbers = _in_one_axis(name, whole_array(name, value, low=low, high=high))
     if len(numbers) not in (1, count):
         raise ShapeError(
             f"{name}: expected one number, or one for each {of} ({count}); found {len(numbers)}"
         )
-    for number in numbers:
-        if isinstance(number, float) and not number.is_integer():
-            raise UsageError(f"{name}: expected whole numbers; found {number:g}")
-        if not low <= number <= high:
-            found = f"{number:g}" if isinstance(number, float) else shown(number)
-            raise UsageError(f"{name}: expected whole numbers from {low} to {high}; found {found}")
-    return tuple(int(number) for number in numbers)
+    return tuple(numbers.tolist())
 
 
-def whole_array(name: str, value: object) -> npt.NDArray[np.int64]:
+def whole_array(
+    name: str, value: object, *, low: int = -_FARTHEST, high: int = _FARTHEST
+) -> npt.NDArray[np.int64]:
     """Return an array of whole numbers of any shape; floats that are whole numbers count."""
-    array = _readable(name, value)
-    limits = f"whole numbers from {-_FARTHEST} to {_FARTHEST}"
-    if array.dtype.kind == "O" and all(isinstance(n, (int, float)) for n in array.flat):
-        array = np.array([_as_float(n) for n in array.flat]).reshape(array.shape)  # beyond 64 bits
-    if array.dtype.kind not in "iuf":
-        raise DataError(f"{name}: expected whole numbers; found {_kind(array)}")
-    wide = array.astype(np.float64) if array.dtype.kind == "f" else array
-    right = (wide >= -_FARTHEST) & (wide <= _FARTHEST)
-    if wide.dtype.kind == "f":
-        right &= wide == np.floor(wide)
+    array = _numbers(name, value, "whole numbers")
+    right = (array >= low) & (array <= high) & (array == np.floor(array))
     if not right.all():
-        refuse_first(name, wide, ~right, limits)
-    return wide.astype(np.int64)
+        refuse_first(name, array, ~right, f"whole numbers from {low} to {high}")
+    return array.astype(np.int64)
 
 
 def vector(name: str, value: object) -> npt.NDArray[np.float64]:
     """Return float64 (n,) from a number, a list, or a matrix of one row or one column."""
-    array = _in_one_axis(name, value)
-    if array.dtype.kind == "O":  # integers beyond 64 bits
-        return np.array([_as_float(number) for number in array.tolist()])
-    return array.astype(np.float64)
+    return _in_one_axis(name, _numbers(name, value, "numbers"))
 
 
-def _in_one_axis(name: str, value: object) -> Array:
-    """Return numbers as they are given, (n,); as Python's where one is beyond 64 bits."""
-    array = np.atleast_1d(_readable(name, value))
+def _numbers(name: str, value: object, expected: str) -> npt.NDArray[np.float64]:
+    """Return numbers of any shape as float64, where those beyond 2⁵³ are rounded."""
+    array = _readable(name, value)
     long = array.dtype.kind == "O" and all(isinstance(n, (int, float)) for n in array.flat)
     if not long and array.dtype.kind not in "iuf":
-        raise DataError(f"{name}: expected numbers; found {_kind(array)}")
-    if array.size != max(array.shape):
+        raise DataError(f"{name}: expected {expected}; found {_kind(array)}")
+    try:
+        return array.astype(np.float64)
+    except OverflowError:  # an integer of Python beyond 1e308
+        raise DataError(f"{name}: expected {expected} within the range of float64") from None
+
+
+def _in_one_axis(name: str, array: Array) -> Array:
+    if array.size != max(array.shape, default=1):
         raise ShapeError(
             f"{name}: expected a list of numbers; found an array of shape {shape_text(array.shape)}"
         )
     return array.reshape(-1)
 
 
-def _as_float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
-
-
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     """Return (left, right) from one number n for (n, n) or a pair; −1 or None is unbounded."""
     value = _unwrap(value)
-    if isinstance(value, (bytes, bytearray)):
-        raise UsageError(f"{name}: expected one number or a pair (left, right); found bytes")
-    if not isinstance(value, (str, Sequence, int, float, type(None))):
-        value = as_ndarray(name, value)
-    if isinstance(value, np.ndarray):  # of a table, one row or one column
-        value = vector(name, value).tolist()
-    sides = list(value) if isinstance(value, Sequence) else [value]
+    sides: Sequence[object]
+    if value is None or isinstance(value, (int, float)):
+        sides = [value]
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        sides = value
+    else:
+        sides = vector(name, value).tolist()
     if len(sides) == 1:
-        sides *= 2
-    if isinstance(value, str) or len(sides) != 2:
-        found = shown(value) if isinstance(value, str) else counted(len(sides), "number")
-        raise UsageError(f"{name}: expected one number or a pair (left, right); found {found}")
-    left, right = (_window_side(name, side) for side in sides)
-    return left, right
+        sides = [*sides, *sides]
+    if len(sides) != 2:
+        raise UsageError(
+            f"{name}: expected one number or a pair (left, right); "
+            f"found {counted(len(sides), 'number')}"
+        )
+    return _window_side(name, sides[0]), _window_side(name, sides[1])
 
 
 def _window_side(name: str, side: object) -> int | None:
     side = _unwrap(side)
+    if side is None:
+        return None
+    if isinstance(side, bool) or not isinstance(side, (int, float)):
+        raise UsageError(
+            f"{name}: expected whole numbers, or −1 for unbounded; found {shown(side)}"
+        )
     # null in a problem file's list of numbers is read as −inf.
-    if side is None or (isinstance(side, (int, float)) and side in (-1, -math.inf)):
+    if side in (-1, -math.inf) or side > _FARTHEST:
         return None
-    if isinstance(side, (int, float)) and side > _FARTHEST:
-        return None
-    if isinstance(side, bool) or not isinstance(side, (int, float)) or side < 0 or side % 1:
+    if not side >= 0 or side % 1:
         raise UsageError(
             f"{name}: expected whole numbers of at least 0, or −1 for unbounded; "
-            f"found {f'{side:g}' if isinstance(side, float) else shown(side)}"
+            f"found {shown(side)}"
         )
     return int(side)
 
@@ -382,27 +360,9 @@ def label_list(
     if len(value) != count:
         raise ShapeError(
             f"{name}: expected {counted(count, 'label')}, one for each {of}; found {len(value)}",
-            hint=hint or _label_hint([str(label) for label in value], count),
+            hint=hint,
         )
     return tuple(str(label) for label in value)
-
-
-def _label_hint(labels: list[str], count: int) -> str | None:
-    """Return what is probably wrong with too few or too many labels."""
-    if len(labels) == 1 < count:
-        return "give labels as a,b,c or as the lines of a file"
-    if len(labels) > count and not any(labels[count:]):
-        return "the last label is empty: delete the empty line at the end of the file"
-    if len(labels) == count + 1 and labels[0].strip().lower() in _NAMES_OF_LABELS:
-        return f"if the first label, {quoted(labels[0])}, is a header, delete its line"
-    return None
-
-
-def _kind(array: Array) -> str:
-    """Return what an array holds, in a user's words where NumPy's are no dtype's."""
-    return {"U": "words", "S": "words", "O": "Python objects"}.get(
-        array.dtype.kind, dtype_name(array.dtype)
-    )
 
 
 def shown(value: object) -> str:
@@ -423,9 +383,7 @@ def _unwrap(value: object) -> object:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.item() if value.size == 1 else value
     try:
-        if getattr(value, "shape", None) != ():
-            return value
         # Tensors of other libraries have that name for it, too.
-        return value.item()  # type: ignore[attr-defined]
+        return value.item() if getattr(value, "shape", None) == () else value  # type: ignore[attr-defined]
     except (AttributeError, TypeError, ValueError, RuntimeError):  # without numbers
         return value

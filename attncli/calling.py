@@ -1,47 +1,57 @@
-"""How a function of attncli says what is wrong with a call: the names of other libraries, too."""
+"""How the functions of attncli are called: what they show, and what they say of a wrong call."""
 
 from __future__ import annotations
 
+import inspect
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from attncli.elsewhere import ELSEWHERE, Here
+from attncli.elsewhere import ELSEWHERE
 from attncli.errors import UnknownArgumentError
 from attncli.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["by_known_names", "unchecked"]
+__all__ = ["by_known_names", "completed", "showing", "unchecked"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_LSE, _WEIGHTS = (Here("outputs", f": '{name}' is one of them") for name in ("lse", "weights"))
-_RULE = Here("mask", ", causal or window: what the function lets see, as booleans or a rule")
-_MEAN = Here("", "the mean of the weights over their heads is weights.mean(axis=-3)")
-# What serves in Python for an argument of another library, or for an option of the command line.
-_OF_FUNCTIONS = {
-    **ELSEWHERE,
-    "need_weights": Here("outputs"),
-    "average_heads": _MEAN,
-    "average_attn_weights": _MEAN,
-    "tokens": Here("query_labels", " and key_labels, of pose"),
-    "threads": Here("", "attention, solve, explain, check and project take it"),
-    "outputs": Here("", "attention and solve take it"),
-    "return_lse": _LSE,
-    "return_softmax_lse": _LSE,
-    "return_weights": _WEIGHTS,
-    "return_attention_scores": Here("outputs", f"{_WEIGHTS.words}, as Keras calls them scores"),
-    "return_attn_probs": _WEIGHTS,
-    "score_mod": Here(
-        "bias", ", softcap or alibi_slopes: what the function adds or bends, as numbers"
-    ),
-    "block_mask": _RULE,
-    "mask_mod": _RULE,
-    "q": Here("query"),
-    "k": Here("key"),
-    "v": Here("value"),
-}
+
+
+def showing(keywords: type, defaults: Mapping[str, Any]) -> Callable[[_R], _R]:
+    """Show the keys of a typed dict as parameters in the place of ``**keywords``.
+
+    `help` and `inspect.signature` then see what a type checker sees.
+    """
+    types = inspect.get_annotations(keywords)
+    rules = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=types[name].__forward_arg__,
+        )
+        for name, default in defaults.items()
+    ]
+
+    def shown(function: _R) -> _R:
+        whole = inspect.signature(function)  # type: ignore[arg-type]
+        own = [p for p in whole.parameters.values() if p.kind != p.VAR_KEYWORD]
+        first = [p for p in own if p.kind != p.KEYWORD_ONLY]
+        merged = whole.replace(parameters=[*first, *rules, *own[len(first) :]])
+        function.__signature__ = merged  # type: ignore[attr-defined]
+        return function
+
+    return shown
+
+
+def completed(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords with their defaults; `by_known_names` says which one is unknown."""
+    whole = {**defaults, **given}
+    if len(whole) > len(defaults):
+        raise TypeError
+    return whole
 
 
 def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -68,23 +78,18 @@ def _refuse_call(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
     """Raise where a function has not the arguments that it was called with."""
-    import inspect  # noqa: PLC0415 - only an error pays for it
-
     name, signature = function.__name__, inspect.signature(function)
     unknown = next((each for each in kwargs if each not in signature.parameters), None)
     if unknown is not None:
+        here = ELSEWHERE.get(unknown.lower())
         raise UnknownArgumentError(
             f"{name}() got an unexpected keyword argument {unknown!r}",
-            hint=_OF_FUNCTIONS[unknown.lower()].hint()
-            if unknown.lower() in _OF_FUNCTIONS
-            else did_you_mean(unknown, signature.parameters),
+            hint=here.hint() if here else did_you_mean(unknown, signature.parameters),
         ) from None
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        by_place = [
-            each.name for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY
-        ]
+        by_place = [p.name for p in signature.parameters.values() if p.kind != p.KEYWORD_ONLY]
         raise UnknownArgumentError(
             f"{name}(): {error}", hint=f"by place it takes {', '.join(by_place)}, all else by name"
         ) from None

@@ -17,6 +17,7 @@ __all__ = [
     "json_text",
     "label_text",
     "labelled",
+    "number_hint",
     "number_words",
     "places",
     "printable",
@@ -56,6 +57,12 @@ def number_words(number: int) -> str:
         return str(number)
     except ValueError:
         return "a number of thousands of digits"
+
+
+def number_hint(text: str) -> str | None:
+    """Return the hint for a formula in the place of a number."""
+    formula = any(sign in text for sign in ("/", "*", "^", "√", "sqrt"))
+    return "formulas are not computed: write the number itself" if formula else None
 
 
 def printable(text: str) -> str:

@@ -420,7 +420,7 @@ def test_a_document_that_is_too_long_is_not_read(document, kind, monkeypatch):
 def test_formulas_and_tables_of_pandas_get_a_hint(document):
     with pytest.raises(InputError) as caught:
         document("[[1, 1/2]]", ".yaml")
-    assert caught.value.hint == "write its value: 0.5"
+    assert caught.value.hint == "formulas are not computed: write the number itself"
     with pytest.raises(InputError) as caught:
         document('{"a": {"0": 1}}', ".json")
     assert "to_json(orient=" in caught.value.hint

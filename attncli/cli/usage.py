@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from attncli.cli.tried import COMMANDS, OPTIONS
 from attncli.elsewhere import ELSEWHERE, option_of
 from attncli.errors import UsageError
-from attncli.formulas import number_hint
 from attncli.gather.entries import KNOWN
 from attncli.loading.number import DECIMAL_POINTS, has_decimal_comma, is_numeric
 from attncli.loading.source import is_file
-from attncli.text import did_you_mean, quoted
+from attncli.text import did_you_mean, number_hint, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from attncli.formulas import number_hint
 from attncli.loading.number import TRUTHS, is_numeric
-from attncli.text import counted, quoted
+from attncli.text import counted, number_hint, quoted
 
 if TYPE_CHECKING:
     from attncli.loading.tree import Document

@@ -7,11 +7,11 @@ Every rule on how arguments must fit together is here. Where query, key and valu
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
 
 from attncli import arguments
 from attncli.arguments import names_of
-from attncli.calling import by_known_names
+from attncli.calling import by_known_names, completed, showing
 from attncli.names import MaskMeans, Score
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
 from attncli.posing.padding import checked_numbers
@@ -37,49 +37,61 @@ if TYPE_CHECKING:
 
     from attncli.names import Align, Pairing, PrecisionName
 
-__all__ = ["pose"]
+__all__ = ["RULES", "Rules", "pose"]
 
 _MASK_MEANS, _SCORES = get_args(MaskMeans), get_args(Score)
 
 
+class Rules(TypedDict, total=False):
+    """The rules of a problem beside query, key and value, as `attncli.attention` says of each."""
+
+    scale: float | None
+    mask: ArrayLike | None
+    mask_means: MaskMeans
+    bias: ArrayLike | None
+    key_padding_mask: ArrayLike | None
+    kv_lengths: ArrayLike | None
+    query_lengths: ArrayLike | None
+    causal: bool
+    causal_align: Align | None
+    query_offset: ArrayLike | None
+    window: int | Sequence[int | None] | None
+    segment_ids: ArrayLike | None
+    kv_segment_ids: ArrayLike | None
+    softcap: float | None
+    alibi_slopes: bool | ArrayLike | None
+    sinks: ArrayLike | None
+    rope: Pairing | None
+    rope_base: float
+    rope_frequencies: ArrayLike | None
+    score: Score
+    score_weight: ArrayLike | None
+    score_vector: ArrayLike | None
+    heads: int | None
+    kv_heads: int | None
+    layout: str | None
+    precision: PrecisionName | None
+
+
+# Their defaults, in their order.
+RULES: dict[str, object] = dict.fromkeys(Rules.__annotations__)
+RULES |= {"mask_means": "keep", "causal": False, "rope_base": BASE, "score": "dot"}
+
+
 @by_known_names
+@showing(Rules, RULES)
 def pose(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike | None = None,
     *,
-    scale: float | None = None,
-    mask: ArrayLike | None = None,
-    mask_means: MaskMeans = "keep",
-    bias: ArrayLike | None = None,
-    key_padding_mask: ArrayLike | None = None,
-    kv_lengths: ArrayLike | None = None,
-    query_lengths: ArrayLike | None = None,
-    causal: bool = False,
-    causal_align: Align | None = None,
-    query_offset: ArrayLike | None = None,
-    window: int | Sequence[int | None] | None = None,
-    segment_ids: ArrayLike | None = None,
-    kv_segment_ids: ArrayLike | None = None,
-    softcap: float | None = None,
-    alibi_slopes: bool | ArrayLike | None = None,
-    sinks: ArrayLike | None = None,
-    rope: Pairing | None = None,
-    rope_base: float = BASE,
-    rope_frequencies: ArrayLike | None = None,
-    score: Score = "dot",
-    score_weight: ArrayLike | None = None,
-    score_vector: ArrayLike | None = None,
-    heads: int | None = None,
-    kv_heads: int | None = None,
-    layout: str | None = None,
-    precision: PrecisionName | None = None,
     wo: ArrayLike | None = None,
     bo: ArrayLike | None = None,
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
     sources: Mapping[str, str] | None = None,
     unread: bool = False,
+    **rules: Unpack[Rules],
 ) -> Problem:
     """Check the arguments of `attncli.attention` and return the problem they pose.
 
@@ -98,6 +110,8 @@ def pose(
     unread : bool
         Leave it to the engine to notice if query, key or value is not finite: for a single query,
         looking at them beforehand would take as long as the answer.
+    **rules
+        As in `attncli.attention`.
 
     Returns
     -------
@@ -115,43 +129,23 @@ def pose(
         The arguments are right but probably not what was meant.
     """
     named = names_of(sources)
+    given = completed(RULES, rules)
     # Before they are compared with words: an array compares item by item.
-    arguments.choice(named("mask_means"), mask_means, _MASK_MEANS)
-    arguments.choice(named("score"), score, _SCORES)
-    q, k, v, form = inputs(
-        named,
-        query,
-        key,
-        value,
-        heads=heads,
-        kv_heads=kv_heads,
-        layout=layout,
-        # W of the general score leads from the width of the query to that of the key.
-        any_width=score == "general",
-    )
+    arguments.choice(named("mask_means"), given["mask_means"], _MASK_MEANS)
+    arguments.choice(named("score"), given["score"], _SCORES)
+    score: Score = given["score"]
+    q, k, v, form = inputs(named, query, key, value, given)
     shape = (*q.shape[:3], k.shape[2])
-    visible = rules_of(
-        named,
-        form,
-        shape,
-        mask=mask,
-        mask_means=mask_means,
-        key_padding_mask=key_padding_mask,
-        kv_lengths=kv_lengths,
-        query_lengths=query_lengths,
-        causal=causal,
-        window=window,
-        segment_ids=segment_ids,
-        kv_segment_ids=kv_segment_ids,
-    )
-    slopes = slopes_of(named, alibi_slopes, shape[1])
-    turn = rope_of(named, rope, rope_base, rope_frequencies, q.shape[3], k.shape[3])
+    widths = q.shape[3], k.shape[3]
+    slopes = slopes_of(named, given["alibi_slopes"], shape[1])
+    turn = rope_of(named, given, widths)
     positional = slopes is not None or turn is not None
-    visible = standing(named, visible, causal_align, query_offset, shape[0], positional=positional)
+    visible = rules_of(named, form, shape, given)
+    visible = standing(named, visible, given, shape[0], positional=positional)
     advise_on_axes(form, q, k)
     output = output_projection(named, wo, bo, form, shape[1], v)
     widest = q, k, v, None if output is None else output.weight
-    dtype = arguments.computing_dtype(named("precision"), precision, *widest)
+    dtype = arguments.computing_dtype(named("precision"), given["precision"], *widest)
     look = partial(checked_numbers, named, form, q, k, v, visible, dtype)
     unread = arguments.flag("unread", unread)
     if not unread:
@@ -165,18 +159,18 @@ def pose(
         dtype=dtype,
         layout=form,
         visible=visible,
-        scale=scale_of(named, scale, score, q.shape[3], dtype),
+        scale=scale_of(named, given["scale"], score, widths[0], dtype),
         score=score,
-        score_weight=score_weight_of(named, score, score_weight, (q.shape[3], k.shape[3])),
-        score_vector=score_vector_of(named, score, score_vector, q.shape[3]),
-        softcap=softcap_of(named, softcap, dtype),
-        bias=bias_of(named, bias, form, shape, dtype),
+        score_weight=score_weight_of(named, score, given["score_weight"], widths),
+        score_vector=score_vector_of(named, score, given["score_vector"], widths[0]),
+        softcap=softcap_of(named, given["softcap"], dtype),
+        bias=bias_of(named, given["bias"], form, shape, dtype),
         alibi_slopes=slopes,
-        sinks=sinks_of(named, sinks, shape[1], dtype),
+        sinks=sinks_of(named, given["sinks"], shape[1], dtype),
         rope=turn,
         output=output,
-        mask_means=mask_means,
-        query_labels=labels_of("query", named("query_labels"), query_labels, shape),
-        key_labels=labels_of("key", named("key_labels"), key_labels, shape),
+        mask_means=given["mask_means"],
+        query_labels=labels_of("query", named("query_labels"), query_labels, shape[2]),
+        key_labels=labels_of("key", named("key_labels"), key_labels, shape[3]),
         unread=look if unread else None,
     )

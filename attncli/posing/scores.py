@@ -13,7 +13,6 @@ from attncli.array_likes import as_ndarray
 from attncli.dtypes import in_float64, parts, readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import Pairing, Score
-from attncli.polarity import looks_like_mask
 from attncli.posing.rules import to_weights
 from attncli.positions import BASE
 from attncli.positions import alibi_slopes as paper_slopes
@@ -22,6 +21,8 @@ from attncli.text import counted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from attncli.arguments import Names
     from attncli.layout import Layout
     from attncli.visibility import Visibility
@@ -43,6 +44,8 @@ Shape = tuple[int, int, int, int]
 
 # By more radians nothing turns at each position.
 _FASTEST = 1e6
+# Below so many numbers, zeros and ones in a bias say nothing about what they are.
+_FEW_NUMBERS = 4
 
 
 def scale_of(named: Names, scale: object, score: Score, width: int, dtype: np.dtype[Any]) -> float:
@@ -50,14 +53,32 @@ def scale_of(named: Names, scale: object, score: Score, width: int, dtype: np.dt
     if scale is None:
         return default_scale(score, width)
     number = arguments.finite_number(named("scale"), scale)
-    least, most = _least(dtype), float(np.finfo(dtype).max)
-    if number and not least <= abs(number) <= most:
+    if number:
+        _refuse_size("0, or a size", named("scale"), number, dtype, float(np.finfo(dtype).max))
+    return number
+
+
+def softcap_of(named: Names, softcap: object, dtype: np.dtype[Any]) -> float | None:
+    """Return the softcap, or None: scores are divided and multiplied by it."""
+    if softcap is None:
+        return None
+    number = arguments.positive_number(named("softcap"), softcap)
+    _refuse_size("a number", named("softcap"), number, dtype, _most(dtype))
+    return number
+
+
+def _refuse_size(
+    expected: str, name: str, number: float, dtype: np.dtype[Any], most: float
+) -> None:
+    """Refuse a factor of the scores that is too small or too large for the computing dtype."""
+    least = float(np.finfo(dtype).tiny)
+    least = min(least, float(f"{least:g}"))  # as the error names it
+    if not least <= abs(number) <= most:
         raise DataError(
-            f"{named('scale')}: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
+            f"{name}: expected {expected} from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}",
             hint=in_float64(dtype),
         )
-    return number
 
 
 def score_weight_of(
@@ -65,12 +86,13 @@ def score_weight_of(
 ) -> Array | None:
     """Return W of score general: (width of the query, width of the key)."""
     if score != "general":
-        _refuse_without("score general", score_weight=weight)
+        if weight is not None:
+            raise UsageError("score_weight is only for score general")
         return None
     if weight is None:
         raise UsageError(
-            "score general needs its matrix W, of shape "
-            f"{shape_text(widths)}: give score_weight (--score-weight)"
+            f"score general needs its matrix W, of shape {shape_text(widths)}: give score_weight "
+            "(--score-weight)"
         )
     array = arguments.finite_array(named("score_weight"), weight)
     if array.shape != widths:
@@ -86,7 +108,8 @@ def score_weight_of(
 def score_vector_of(named: Names, score: str, vector: object, width: int) -> Array | None:
     """Return v of score additive, (D,), ones unless given."""
     if score != "additive":
-        _refuse_without("score additive", score_vector=vector)
+        if vector is not None:
+            raise UsageError("score_vector is only for score additive")
         return None
     if vector is None:
         return np.ones(width)
@@ -99,42 +122,32 @@ def score_vector_of(named: Names, score: str, vector: object, width: int) -> Arr
     return arguments.finite_array(named("score_vector"), array)
 
 
-def _refuse_without(needed: str, **given: object) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise UsageError(f"{name} is only for {needed}")
-
-
-def rope_of(
-    named: Names, rope: object, base: object, frequencies: object, width: int, key_width: int
-) -> Rope | None:
+def rope_of(named: Names, given: Mapping[str, Any], widths: tuple[int, int]) -> Rope | None:
     """Return the checked rotary embedding, or None."""
+    rope, base, frequencies = given["rope"], given["rope_base"], given["rope_frequencies"]
     base = BASE if base is None else arguments.positive_number(named("rope_base"), base)
+    own_base = None if base == BASE else "rope_base"
+    unused = own_base or (None if frequencies is None else "rope_frequencies")
     if rope is None:
-        if base != BASE:
-            raise _only_for_rope("rope_base")
-        if frequencies is not None:
-            raise _only_for_rope("rope_frequencies")
+        if unused:
+            raise UsageError(f"{unused} is only for rope", hint="give rope half or interleaved")
         return None
     pairing = cast("Pairing", arguments.choice(named("rope"), rope, get_args(Pairing)))
+    width, key_width = widths
     if width != key_width:
         raise ShapeError(
             f"rope turns query and key alike: expected one width; found {width} and {key_width}"
         )
     if frequencies is not None:
-        if base != BASE:
+        if own_base:
             raise UsageError(
                 "rope_base and rope_frequencies both say how fast pairs turn: give one"
             )
-        given = _frequencies(named("rope_frequencies"), frequencies, width)
-        return Rope(pairing, frequencies=given)
+        turns = _frequencies(named("rope_frequencies"), frequencies, width)
+        return Rope(pairing, frequencies=turns)
     if width % 2:
         raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
     return Rope(pairing, base)
-
-
-def _only_for_rope(name: str) -> UsageError:
-    return UsageError(f"{name} is only for rope", hint="give rope half or interleaved")
 
 
 def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
@@ -157,38 +170,34 @@ def bias_of(
     """Return the bias in four axes: −inf, and numbers that leave room for scores in the dtype."""
     if bias is None:
         return None
-    given = as_ndarray(named("bias"), bias)
+    name = named("bias")
+    given = as_ndarray(name, bias)
     if given.dtype == np.bool_:
         raise DataError(
-            f"{named('bias')}: expected numbers, which are added to the scores; found booleans",
+            f"{name}: expected numbers, which are added to the scores; found booleans",
             hint="what says which keys are seen are a mask (--mask)",
         )
-    array = arguments.stored_numbers(named("bias"), given)
-    highest = _checked_bias(named("bias"), array, dtype)
-    if highest == 1 and looks_like_mask(readable(array)):
-        warn(
-            f"{named('bias')} holds only 0 and 1, which are added to the scores and hide no key: "
-            "what says which keys are seen is a mask (--mask)"
-        )
-    return to_weights(named("bias"), array, form, shape, added=True)
+    array = arguments.stored_numbers(name, given)
+    _check_bias(name, array, dtype)
+    return to_weights(name, array, form, shape)
 
 
-def _checked_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> float:
-    """Refuse what a bias may not hold, a part at a time, and return the highest of its numbers.
-
-    It may be as large as the weights, so it stays as it is stored.
-    """
+def _check_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> None:
+    """Refuse what a bias may not hold, a part at a time: it may be as large as the weights."""
     most, least = _most(dtype), float(np.finfo(dtype).min)
-    highest = -np.inf
+    zeros = ones = 0
     for part in parts(bias) if bias.size else ():
         wide = readable(part)
-        own = float(np.max(wide))
-        highest = max(highest, own)
-        if not own <= most:  # a maximum is NaN where any element is
+        lower = wide.dtype.itemsize > dtype.itemsize and ((wide < least) & (wide > -np.inf)).any()
+        if lower or not float(np.max(wide)) <= most:  # a maximum is NaN where any element is
             _refuse_bias(name, readable(bias), dtype)
-        if wide.dtype.itemsize > dtype.itemsize and bool(((wide < least) & (wide > -np.inf)).any()):
-            _refuse_bias(name, readable(bias), dtype)
-    return highest
+        zeros += int(np.count_nonzero(wide == 0))
+        ones += int(np.count_nonzero(wide == 1))
+    if zeros and ones and zeros + ones == bias.size >= _FEW_NUMBERS:
+        warn(
+            f"{name} holds only 0 and 1, which are added to the scores and hide no key: perhaps it "
+            "is a mask (--mask), which says which keys are seen"
+        )
 
 
 def _refuse_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> NoReturn:
@@ -207,9 +216,7 @@ def slopes_of(named: Names, slopes: object, heads: int) -> Array | None:
     """Return the ALiBi slopes, (H,), or None."""
     if isinstance(slopes, (bool, np.bool_)):
         return np.array(paper_slopes(heads)) if slopes else None
-    if slopes is None:
-        return None
-    return _one_a_head(named("alibi_slopes"), slopes, heads)
+    return None if slopes is None else _one_a_head(named("alibi_slopes"), slopes, heads)
 
 
 def refuse_steep(
@@ -220,10 +227,9 @@ def refuse_steep(
     far = max(max(abs(first - shape[3] + 1), abs(last)) for first, last in ends)
     steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype) / max(1, far)
     if abs(steepest) > most:
-        why = f", because keys lie up to {far} away" if far > 1 else ""
         raise DataError(
-            f"{named('alibi_slopes')}: expected numbers up to {most:g} in {dtype.name}{why}; "
-            f"found {steepest:g}"
+            f"{named('alibi_slopes')}: expected numbers up to {most:g} in {dtype.name}, because "
+            f"keys lie up to {far} away; found {steepest:g}"
         )
 
 
@@ -237,30 +243,10 @@ def sinks_of(named: Names, sinks: object, heads: int, dtype: np.dtype[Any]) -> A
     return array
 
 
-def softcap_of(named: Names, softcap: object, dtype: np.dtype[Any]) -> float | None:
-    """Return the softcap, or None: scores are divided and multiplied by it."""
-    if softcap is None:
-        return None
-    number = arguments.positive_number(named("softcap"), softcap)
-    least, most = _least(dtype), _most(dtype)
-    if not least <= number <= most:
-        raise DataError(
-            f"{named('softcap')}: expected a number from {least:g} to {most:g} for {dtype.name}; "
-            f"found {number:g}"
-        )
-    return number
-
-
 def _most(dtype: np.dtype[Any]) -> float:
     """Return how large a number may be that is added to scores, so that there is room for both."""
     most = float(np.finfo(dtype).max) / 4
     return max(most, float(f"{most:g}"))  # as errors name it
-
-
-def _least(dtype: np.dtype[Any]) -> float:
-    """Return how small the size of a factor of scores may be, but for 0."""
-    least = float(np.finfo(dtype).tiny)
-    return min(least, float(f"{least:g}"))
 
 
 def _up_to(most: float, dtype: np.dtype[Any]) -> str:
