@@ -23,7 +23,6 @@ __all__ = [
     "in_float64",
     "is_finite",
     "looks_like_bfloat16",
-    "magnitude",
     "nearest",
     "parts",
     "readable",
@@ -154,17 +153,11 @@ def parts(array: npt.NDArray[Any], most: int = 2**18) -> Iterator[npt.NDArray[An
             yield array[start : start + step]
 
 
-def magnitude(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    """Return the bits of 2-byte floats without their signs, which sort by magnitude.
-
-    Infinity has all exponent bits set, unlike any finite number, and NaN sorts above it.
-    """
-    return np.bitwise_and(array.view(np.uint16), _UNSIGNED)
-
-
 def is_finite(array: npt.NDArray[Any]) -> bool:
     """Return whether no element of an array of 2-byte floats is NaN or infinite."""
-    return all(np.max(magnitude(part), initial=0) < _INFINITE[array.dtype] for part in parts(array))
+    # Bits without the sign sort by magnitude; infinity has all exponent bits, and NaN lies above.
+    most = _INFINITE[array.dtype]
+    return all((part.view(np.uint16) & _UNSIGNED).max(initial=0) < most for part in parts(array))
 
 
 def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:

@@ -15,7 +15,7 @@ from attncli.text import number_words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LAYOUTS", "Layout", "layouts_meant"]
+__all__ = ["LAYOUTS", "Layout"]
 
 _CANONICAL = "bhsd"
 _NAMES = ("sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd")
@@ -30,24 +30,6 @@ _KEPT = {axes: tuple(slice(None) if a in axes else 0 for a in _CANONICAL) for ax
 _BACK = {axes: tuple(sorted(axes, key=_CANONICAL.index).index(a) for a in axes) for axes in _NAMES}
 # Those of another order than (B, H, S, D).
 _TURNED = frozenset(axes for axes, order in _ORDER.items() if [*order] != sorted(order))
-# Letters of others: L and T are a sequence, E and C a width. N may be heads, and then H is their
-# width, as in JAX; the batch, as in PyTorch; or a sequence.
-_SAME = {"l": "s", "t": "s", "e": "d", "c": "d"}
-_READINGS = ({"n": "h", "h": "d"}, {"n": "b"}, {"n": "s"})
-
-
-def layouts_meant(letters: str) -> list[str]:
-    """Return the layouts that others may mean by these letters.
-
-    Examples
-    --------
-    >>> layouts_meant("BTNH"), layouts_meant("lne")
-    (['bshd'], ['shd', 'sbd'])
-    """
-    letters = letters.lower()
-    meanings = [_SAME | each for each in (_READINGS if "n" in letters else ({},))]
-    read = ("".join(means.get(a, a) for a in letters) for means in meanings)
-    return [axes for axes in read if axes in LAYOUTS]
 
 
 class Layout(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.problem import Problem, Rope
 
-__all__ = ["Operands", "largest_length", "prepare", "rotated"]
+__all__ = ["Operands", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
