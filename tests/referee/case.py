@@ -1,0 +1,197 @@
+"""Cases: a problem, a wrong output, and the names that are right for it.
+
+A family is a table: its rows are ``"name": function of Given``, which returns the wrong output.
+What stands before `` @ `` in a row's name is what a referee should say: names that are all right
+are separated by ``|``, and two mistakes at once by ``+``. ``passes`` is for outputs that are right.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from referee.plain import FORMATS, Given, draw
+
+import attncli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["CASES", "Case", "Outcome", "family", "judged", "names_of"]
+
+CASES: dict[str, Case] = {}
+SHAPE = (2, 4, 6, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem and one output of it.
+
+    Attributes
+    ----------
+    name : str
+        Part, family and row.
+    part : str
+        What is wrong: scale, mask, rope, …
+    names : frozenset of frozenset of str
+        Each is the parts of a name that is right; empty where the output is right.
+    make : callable
+        Returns the given inputs and the output, by the seed.
+    later : bool
+        Today's referee does not name it.
+    """
+
+    name: str
+    part: str
+    names: frozenset[frozenset[str]]
+    make: Callable[[int], tuple[Any, Any, dict[str, Any]]]
+    later: bool = False
+
+    def report(self, seed: int = 0, **options: Any) -> Any:
+        problem, output, more = self.make(seed)
+        return attncli.check(output, problem, **({"time_limit": 100.0} | more | options))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the referee said: ``named``, ``missed``, ``other`` names, ``alarm`` or ``passed``."""
+
+    case: Case
+    word: str
+    found: tuple[str, ...]
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        return self.word in ("named", "passed")
+
+
+def parts_of(name: str) -> frozenset[str]:
+    return frozenset(name.split("+"))
+
+
+def names_of(report: Any) -> list[str]:
+    """Return the names of all explanations, the first one first."""
+    found = report.diagnosis
+    return [] if found is None else [cause.name for cause in found.explanations]
+
+
+def judged(case: Case, seed: int = 0, **options: Any) -> Outcome:
+    """Ask the referee; what it names beside right names may only be other right names."""
+    started = time.process_time()
+    report = case.report(seed, **options)
+    seconds = time.process_time() - started
+    found = names_of(report)
+    if not case.names:
+        word = "passed" if report.passed else "alarm"
+    elif not found:
+        word = "missed"
+    elif {parts_of(name) for name in found} <= case.names:
+        word = "named"
+    else:
+        word = "among" if {parts_of(name) for name in found} & case.names else "other"
+    return Outcome(case, word, tuple(found), seconds)
+
+
+def posed(inputs: Any, options: dict[str, Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return attncli.pose(*inputs, **options)
+
+
+def stored(output: Any, dtype: str) -> Any:
+    """Return an output in its format; bfloat16 lies in float32."""
+    if isinstance(output, dict):
+        return {name: stored(array, dtype) for name, array in output.items()}
+    if dtype == "bfloat16":
+        return FORMATS[dtype](output).astype("f4")
+    with np.errstate(over="ignore"):
+        return np.asarray(output).astype(dtype)
+
+
+def family(
+    name: str,
+    rows: dict[str, Callable[[Given], Any]],
+    *,
+    shapes: Any = SHAPE,
+    options: Any = None,
+    dtype: str = "float32",
+    inputs: str | None = None,
+    change: Any = None,
+    output: str = "context",
+    later: bool = False,
+) -> None:
+    """Add a table of cases.
+
+    Parameters
+    ----------
+    name : str
+        Part, or part and family: ``"mask/padding"``.
+    rows : dict
+        Names and functions.
+    shapes : tuple
+        Of query, key and value; one shape is that of all three, and two are of query and of both
+        others.
+    options : dict or callable
+        What is told to `attncli.pose`; a callable gets a random generator.
+    dtype, inputs : str
+        Of output and inputs; inputs are of the output's format unless told, and float32 if that
+        has 16 bits and nothing is told.
+    change : callable, optional
+        Changes the inputs, a list of arrays, before they are given.
+    output : str
+        What the functions return.
+    later : bool
+        Today's referee fails.
+    """
+    all_shapes = _three(shapes)
+    for row, function in rows.items():
+        told = row.partition(" @ ")[0]
+        names = () if told == "passes" else told.split("|")
+
+        def make(seed: int, function: Any = function, row: str = row) -> Any:
+            given = _given(seed, row, all_shapes, options, inputs or dtype, change)
+            with np.errstate(all="ignore"):
+                wrong = function(given)
+            wrong = wrong if isinstance(wrong, dict) or output == "context" else {output: wrong}
+            asked = (
+                given.inputs if given.options.pop("no_value", None) is None else given.inputs[:2]
+            )
+            return posed(asked, given.options), stored(wrong, dtype), {}
+
+        add(f"{name}/{row}", names, make, later=later)
+
+
+def add(name: str, names: Any, make: Any, *, later: bool = False) -> None:
+    """Add a case that makes its own problem."""
+    if name in CASES:
+        raise ValueError(f"two cases have the name {name}")
+    found = frozenset(parts_of(each) for each in names)
+    CASES[name] = Case(name, name.partition("/")[0], found, make, later)
+
+
+def _three(shapes: Any) -> list[tuple[int, ...]]:
+    if isinstance(shapes[0], int):
+        return [shapes] * 3
+    return [shapes[0], shapes[1], shapes[1]] if len(shapes) == 2 else list(shapes)
+
+
+def _given(seed: int, row: str, shapes: Any, options: Any, dtype: str, change: Any) -> Given:
+    made = draw(seed, *shapes, dtype="float64")
+    if change is not None:
+        made = change(made)
+    made = [stored(array, dtype) for array in made]
+    random = np.random.default_rng([seed, zlib.crc32(row.encode())])
+    told = options(np.random.default_rng(seed + 100)) if callable(options) else dict(options or {})
+    return Given(made, told, random)
+
+
+def chosen(only: str = "", *, later: bool | None = False) -> Iterator[Case]:
+    """Yield cases whose name holds some text."""
+    for case in CASES.values():
+        if only in case.name and (later is None or case.later is later):
+            yield case

@@ -1,0 +1,622 @@
+"""Masks, padding, lengths, the causal rule, windows, segments, and how keys are hidden."""
+
+from __future__ import annotations
+
+import numpy as np
+from referee.case import family
+from referee.plain import softmax
+
+
+def _mask(random, *shape):
+    """Return a keep-mask under which every query sees its own key, and few see the first."""
+    made = random.random(shape) < 0.6
+    rows, keys = shape[-2:]
+    return made | (np.arange(rows)[:, None] == np.arange(keys))
+
+
+def _lines(random):
+    mask = _mask(random, 6, 6)
+    mask[:, 0] = True
+    mask[0] = [True, False, True, False, True, False]
+    mask[1] = [True, True, False, False, True, False]
+    return {"mask": mask}
+
+
+def _soft(g, scores):
+    return np.nan_to_num(softmax(scores)) @ g.v
+
+
+family(
+    "mask",
+    {
+        "passes": lambda g: g.attend(g["mask"]),
+        "mask_ignored": lambda g: g.attend(),
+        "mask_inverted": lambda g: g.attend(~g["mask"]),
+        "mask_added": lambda g: softmax(g.scores() + g["mask"]) @ g.v,
+        "mask_multiplied": lambda g: softmax(g.scores() * g["mask"]) @ g.v,
+        "mask_transposed": lambda g: g.attend(g["mask"].T),
+        "hidden_after_softmax": lambda g: (softmax(g.scores()) * g["mask"]) @ g.v,
+        "hidden_positive": lambda g: softmax(np.where(g["mask"], g.scores(), 1e9)) @ g.v,
+        "mask_ignored+unscaled": lambda g: g.attend(scale=1),
+        "mask_inverted+unscaled": lambda g: g.attend(~g["mask"], scale=1),
+        "mask_ignored @ weights": lambda g: {"weights": g.weights()},
+        "mask_inverted @ weights": lambda g: {"weights": g.weights(~g["mask"])},
+    },
+    options=_lines,
+)
+family(
+    "mask/shifted",
+    {
+        "mask_of_next_key": lambda g: g.attend(np.roll(g["mask"].ravel(), -1).reshape(12, 12)),
+        "mask_of_previous_key": lambda g: g.attend(np.roll(g["mask"].ravel(), 1).reshape(12, 12)),
+        "mask_of_next_query": lambda g: g.attend(np.roll(g["mask"], -1, axis=0)),
+        "mask_of_previous_query": lambda g: g.attend(np.roll(g["mask"], 1, axis=0)),
+    },
+    shapes=(2, 4, 12, 8),
+    options=lambda r: {"mask": _mask(r, 12, 12)},
+)
+family(
+    "mask/axes",
+    {
+        "mask_of_first_batch": lambda g: g.attend(g["mask"][:1]),
+        "mask_of_first_head": lambda g: g.attend(g["mask"][:, :1]),
+        "mask_of_first_query": lambda g: g.attend(g["mask"][:, :, :1]),
+        "mask_batch_for_head": lambda g: g.attend(g["mask"].swapaxes(0, 1)),
+    },
+    shapes=(3, 3, 6, 8),
+    options=lambda r: {"mask": _mask(r, 3, 3, 6, 6)},
+)
+family(
+    "mask/entries",
+    {
+        "mask_tiled_over_heads": lambda g: g.attend(
+            np.tile(g["mask"][:, 0], (4, 1, 1)).reshape(3, 4, 6, 6)
+        ),
+        "mask_of_first_batch": lambda g: g.attend(g["mask"][:1]),
+    },
+    shapes=(3, 4, 6, 8),
+    options=lambda r: {"mask": _mask(r, 3, 1, 6, 6)},
+)
+family(
+    "mask/grouped",
+    {
+        "mask_ignored": lambda g: g.attend(),
+        "mask_ignored+unscaled": lambda g: g.attend(scale=1),
+    },
+    shapes=((2, 4, 6, 8), (2, 2, 6, 8)),
+    options=lambda r: {"mask": _mask(r, 1, 4, 6, 6)},
+)
+family(
+    "mask/keys",
+    {
+        "mask_as_zeros": lambda g: g.attend(k=g.k * (g.j < 4)[:, None], v=g.v * (g.j < 4)[:, None]),
+        "mask_ignored": lambda g: g.attend(),
+    },
+    options={"mask": np.broadcast_to(np.arange(6) < 4, (6, 6))},
+)
+family(
+    "mask/blind",
+    {
+        "passes": lambda g: g.attend(g["mask"]),
+        "blind_rows_nan": lambda g: softmax(np.where(g["mask"], g.scores(), -np.inf)) @ g.v,
+        "hidden_finite": lambda g: softmax(np.where(g["mask"], g.scores(), -1e9)) @ g.v,
+        "unscaled+blind_rows_nan": lambda g: (
+            softmax(np.where(g["mask"], g.scores(scale=1), -np.inf)) @ g.v
+        ),
+        "unscaled+hidden_finite": lambda g: (
+            softmax(np.where(g["mask"], g.scores(scale=1), -1e9)) @ g.v
+        ),
+    },
+    options=lambda r: {"mask": _mask(r, 6, 6) & (np.arange(6) != 2)[:, None]},
+)
+for _dtype, _low in (("float64", -1e9), ("float64", -1e6), ("float32", -1e4)):
+    family(
+        f"mask/rounded {_dtype} {_low:.0e}",
+        {
+            "blind_rows_rounded": lambda g, d=_dtype, low=_low: (
+                softmax((g.scores().astype(d) + np.where(g["mask"], 0, low).astype(d)).astype("f8"))
+                @ g.v
+            )
+        },
+        dtype=_dtype,
+        options=lambda r: {"mask": _mask(r, 6, 6) & (np.arange(6) != 2)[:, None]},
+    )
+family(
+    "mask/float16",
+    {
+        "hidden_finite": lambda g: softmax(np.where(g["mask"], g.scores(), -1e9)) @ g.v,
+        "mask_ignored": lambda g: g.attend(),
+        "mask_inverted": lambda g: g.attend(~g["mask"]),
+        "unscaled": lambda g: g.attend(g["mask"], scale=1),
+    },
+    shapes=(2, 3, 7, 8),
+    dtype="float16",
+    options=lambda r: {"mask": _mask(r, 2, 1, 7, 7) & (np.arange(7) != 3)[:, None]},
+)
+
+PADS = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]], bool)
+_P = PADS[:, None, None]
+_Q = PADS[:, None, :, None]
+family(
+    "padding",
+    {
+        "passes": lambda g: g.attend(_P),
+        "key_padding_mask_ignored": lambda g: g.attend(),
+        "key_padding_mask_inverted": lambda g: g.attend(~_P),
+        "key_padding_mask_on_queries": lambda g: g.attend(_Q),
+        "key_padding_mask_on_queries_too": lambda g: g.attend(_Q & _P),
+        "key_padding_mask_on_queries+hidden_finite": lambda g: (
+            softmax(np.where(_Q, g.scores(), -1e9)) @ g.v
+        ),
+        "key_padding_mask_added": lambda g: softmax(g.scores() + _P) @ g.v,
+        "key_padding_mask_multiplied": lambda g: softmax(g.scores() * _P) @ g.v,
+        "key_padding_mask_tiled_over_heads": lambda g: g.attend(
+            np.tile(PADS, (4, 1)).reshape(2, 4, 1, 6)
+        ),
+        "key_padding_mask_ignored+unscaled": lambda g: g.attend(scale=1),
+        "key_padding_mask_inverted+unscaled": lambda g: g.attend(~_P, scale=1),
+    },
+    options={"key_padding_mask": PADS},
+)
+_MASKS = np.array([[1, 1, 0, 1, 1, 0, 0, 1], [1] * 8, [0, 1] * 4], bool)
+family(
+    "padding/entries",
+    {
+        "key_padding_mask_of_first_entry": lambda g: g.attend(_MASKS[:1, None, None]),
+        "key_padding_mask_of_next_entry": lambda g: g.attend(
+            np.roll(_MASKS, -1, axis=0)[:, None, None]
+        ),
+        "key_padding_mask_mirrored|tokens_reversed": lambda g: g.attend(
+            _MASKS[:, None, None, ::-1]
+        ),
+    },
+    shapes=(3, 2, 8, 4),
+    options={"key_padding_mask": _MASKS},
+)
+family(
+    "padding/unasked",
+    {
+        "padding_unasked": lambda g: g.attend(_ends(20, 17) > g.j),
+        "causal_and_padding_unasked": lambda g: g.attend((_ends(20, 17) > g.j) & g.tril),
+        "padding_on_the_left_unasked": lambda g: g.attend(g.j >= _ends(5, 2)),
+    },
+    shapes=(2, 4, 24, 16),
+)
+family(
+    "padding/causal",
+    {
+        "padding_unasked": lambda g: g.attend((_ends(20, 17) > g.j) & g.tril),
+        "padding_on_the_left_unasked": lambda g: g.attend((g.j >= _ends(5, 2)) & g.tril),
+        "prefix_unasked": lambda g: g.attend((g.j < 8) | g.tril),
+    },
+    shapes=(2, 4, 24, 16),
+    options={"causal": True},
+)
+
+
+def _ends(*lengths):
+    return np.array(lengths)[:, None, None, None]
+
+
+_L = _ends(4, 5)
+family(
+    "lengths",
+    {
+        "passes": lambda g: g.attend(g.j < _L),
+        "kv_lengths_ignored": lambda g: g.attend(),
+        "lengths_one_short": lambda g: g.attend(g.j < _L - 1),
+        "lengths_one_long": lambda g: g.attend(g.j < _L + 1),
+        "kv_lengths_on_queries": lambda g: g.attend(_Q),
+        "kv_lengths_on_queries_too": lambda g: g.attend(_Q & _P),
+        "kv_lengths_inverted": lambda g: g.attend(~_P),
+        "padding_on_the_left": lambda g: g.attend(g.j >= 6 - _L),
+        "kv_lengths_ignored+unscaled": lambda g: g.attend(scale=1),
+        "lengths_one_long+unscaled": lambda g: g.attend(g.j < _L + 1, scale=1),
+    },
+    options={"kv_lengths": [4, 5]},
+)
+_E = _ends(3, 6, 2)
+family(
+    "lengths/entries",
+    {
+        "lengths_of_longest": lambda g: g.attend(g.j < 6),
+        "kv_lengths_of_first_entry": lambda g: g.attend(g.j < 3),
+        "kv_lengths_of_next_entry": lambda g: g.attend(np.roll(_E, -1, axis=0) > g.j),
+        "other_lengths": lambda g: g.attend(_ends(5, 6, 4) > g.j),
+    },
+    shapes=(3, 2, 8, 4),
+    options={"kv_lengths": [3, 6, 2]},
+)
+family(
+    "lengths/zeros",
+    {
+        "kv_lengths_as_zeros": lambda g: g.attend(
+            k=np.where(g.j[:, None] < _T, g.k, 0), v=np.where(g.j[:, None] < _T, g.v, 0)
+        ),
+        "zeros_in_last_block_of_8": lambda g: g.attend(
+            _ends(8, 16) > g.j,
+            k=np.where(g.j[:, None] < _T, g.k, 0),
+            v=np.where(g.j[:, None] < _T, g.v, 0),
+        ),
+    },
+    shapes=((2, 3, 5, 8), (2, 3, 20, 8)),
+    options={"kv_lengths": [3, 13]},
+)
+_T = _ends(3, 13)
+family(
+    "lengths/blocks",
+    {
+        "lengths_up_to_16": lambda g: g.attend(_ends(176, 208) > g.j),
+        "lengths_down_to_16": lambda g: g.attend(_ends(160, 192) > g.j),
+        "lengths_up_to_64": lambda g: g.attend(_ends(192, 256) > g.j),
+    },
+    shapes=((2, 4, 1, 8), (2, 4, 300, 8)),
+    options={"kv_lengths": [165, 207]},
+)
+family(
+    "lengths/queries",
+    {"query_lengths_ignored": lambda g: g.attend()},
+    options={"query_lengths": [4, 6]},
+)
+
+family(
+    "causal",
+    {
+        "passes": lambda g: g.attend(g.tril),
+        "causal_missing": lambda g: g.attend(),
+        "diagonal_hidden": lambda g: g.attend(g.j < g.i),
+        "diagonal_hidden+blind_rows_nan": lambda g: (
+            softmax(np.where(g.j < g.i, g.scores(), -np.inf)) @ g.v
+        ),
+        "causal_one_late": lambda g: g.attend(g.j <= g.i + 1),
+        "causal_reversed": lambda g: g.attend(g.j >= g.i),
+        "causal_inverted": lambda g: g.attend(g.j > g.i),
+        "causal_inverted+hidden_finite": lambda g: (
+            softmax(np.where(g.tril, -1e9, g.scores())) @ g.v
+        ),
+        "causal_inverted+blind_rows_nan": lambda g: (
+            softmax(np.where(g.tril, -np.inf, g.scores())) @ g.v
+        ),
+        "causal_added": lambda g: softmax(g.scores() + g.tril) @ g.v,
+        "causal_multiplied": lambda g: softmax(g.scores() * g.tril) @ g.v,
+        "another_offset": lambda g: g.attend(g.j <= g.i + 3),
+        "unscaled+causal_missing": lambda g: g.attend(scale=1),
+        "unscaled": lambda g: g.attend(g.tril, scale=1),
+        "unscaled+diagonal_hidden": lambda g: g.attend(g.j < g.i, scale=1),
+        "unscaled+causal_one_late": lambda g: g.attend(g.j <= g.i + 1, scale=1),
+        "causal_missing @ weights": lambda g: {"weights": g.weights()},
+        "hidden_finite @ scores": lambda g: {"scores": np.where(g.tril, g.scores(), -1e4)},
+        "hidden_scores_lowered": lambda g: softmax(g.scores() + np.where(g.tril, 0, -10)) @ g.v,
+        "hidden_scores_set": lambda g: softmax(np.where(g.tril, g.scores(), -3)) @ g.v,
+    },
+    shapes=(2, 4, 9, 8),
+    options={"causal": True},
+)
+for _dtype in ("float64", "float16", "bfloat16"):
+    family(
+        f"causal/{_dtype}",
+        {
+            "passes": lambda g: g.attend(g.tril),
+            "causal_missing": lambda g: g.attend(),
+            "diagonal_hidden": lambda g: g.attend(g.j < g.i),
+            "causal_one_late": lambda g: g.attend(g.j <= g.i + 1),
+            "unscaled+causal_missing": lambda g: g.attend(scale=1),
+        },
+        shapes=(2, 4, 16, 16),
+        dtype=_dtype,
+        options={"causal": True},
+    )
+family(
+    "causal/slices",
+    {
+        "causal_missing": lambda g: g.attend(),
+        "diagonal_hidden": lambda g: g.attend(g.j < g.i),
+        "causal_one_late": lambda g: g.attend(g.j <= g.i + 1),
+        "causal_inverted": lambda g: g.attend(g.j > g.i),
+    },
+    shapes=(1, 2, 190, 8),
+    options={"causal": True},
+)
+family(
+    "causal/unasked",
+    {
+        "causal_unasked": lambda g: g.attend(g.tril),
+        "causal_unasked_strict": lambda g: g.attend(g.j < g.i),
+        "causal_unasked_at_another_offset": lambda g: g.attend(g.j <= g.i + 3),
+        "causal_unasked+unscaled": lambda g: g.attend(g.tril, scale=1),
+    },
+    shapes=(2, 4, 24, 16),
+)
+_WIDE = ((2, 2, 4, 8), (2, 2, 7, 8))
+family(
+    "causal/align top-left",
+    {
+        "causal_bottom_right": lambda g: g.attend(g.j <= g.i + 3),
+        "causal_missing": lambda g: g.attend(),
+        "causal_bottom_right+unscaled": lambda g: g.attend(g.j <= g.i + 3, scale=1),
+    },
+    shapes=_WIDE,
+    options={"causal": True},
+)
+family(
+    "causal/align bottom-right",
+    {
+        "passes": lambda g: g.attend(g.j <= g.i + 3),
+        "causal_top_left": lambda g: g.attend(g.tril),
+        "causal_missing": lambda g: g.attend(),
+        "diagonal_hidden": lambda g: g.attend(g.j < g.i + 3),
+        "causal_top_left+unscaled": lambda g: g.attend(g.tril, scale=1),
+    },
+    shapes=_WIDE,
+    options={"causal": True, "causal_align": "bottom-right"},
+)
+family(
+    "causal/offset",
+    {"causal_top_left": lambda g: g.attend(g.tril)},
+    shapes=_WIDE,
+    options={"causal": True, "query_offset": 2},
+)
+family(
+    "causal/unasked other length",
+    {
+        "causal_unasked": lambda g: g.attend(g.tril),
+        "causal_unasked_bottom_right": lambda g: g.attend(g.j <= g.i + 3),
+    },
+    shapes=_WIDE,
+)
+family(
+    "causal/padding",
+    {
+        "causal_bottom_right_of_padding": lambda g: g.attend(
+            (_ends(5, 7) > g.j) & (g.j <= g.i + 3)
+        ),
+        "causal_missing": lambda g: g.attend(_ends(5, 7) > g.j),
+        "passes": lambda g: g.attend((_ends(5, 7) > g.j) & (g.j <= g.i + _ends(5, 7) - 4)),
+    },
+    shapes=_WIDE,
+    options={"causal": True, "causal_align": "bottom-right", "kv_lengths": [5, 7]},
+)
+family(
+    "causal/two rules",
+    {
+        "rules_joined_by_or": lambda g: g.attend(_R | g.tril),
+        "causal_inverted": lambda g: g.attend(_R & ~g.tril),
+        "causal_missing": lambda g: g.attend(_R),
+        "key_padding_mask_ignored": lambda g: g.attend(g.tril),
+    },
+    options={"causal": True, "key_padding_mask": np.arange(6) < np.array([[4], [3]])},
+)
+_R = (np.arange(6) < np.array([[4], [3]]))[:, None, None]
+_LEFT = np.arange(6) >= np.array([[3], [0]])
+family(
+    "causal/padding on the left",
+    {
+        "blind_rows_average_by_position": lambda g: _low(g, -np.inf),
+        "blind_rows_average_least_hidden": lambda g: _low(g, -1e9),
+    },
+    options={"causal": True, "key_padding_mask": _LEFT},
+)
+
+
+def _low(g, later):
+    """Add −1e9 for padding in float32, where nothing is left of a score beside it."""
+    added = np.where(_LEFT[:, None, None], 0, np.float32(-1e9))
+    added = added + np.where(g.tril, 0, np.float32(later))
+    return softmax((g.scores().astype("f4") + added).astype("f8")) @ g.v
+
+
+family(
+    "causal/parts",
+    {
+        "unscaled": lambda g: _in(g, np.s_[..., 16:, :], g.attend(g.tril, scale=1)),
+        "unscaled|scale_by_head @ one head": lambda g: _in(
+            g, np.s_[:, 2], g.attend(g.tril, scale=1)
+        ),
+        "causal_missing @ one head": lambda g: _in(g, np.s_[:, 2], g.attend()),
+        "causal_missing @ one entry": lambda g: _in(g, np.s_[1], g.attend()),
+        "rows_of_nan": lambda g: _in(g, np.s_[..., 10, :], np.nan * g.q),
+        "rows_not_written": lambda g: _in(g, np.s_[..., 20:, :], 0 * g.q),
+        "heads_not_written": lambda g: _in(g, np.s_[:, 1], 0 * g.q),
+        "columns_not_written": lambda g: _in(g, np.s_[..., 6:], 0 * g.q),
+        "unscaled+rows_of_nan": lambda g: _in(
+            g, np.s_[..., 10, :], np.nan * g.q, g.attend(g.tril, scale=1)
+        ),
+    },
+    shapes=(2, 4, 24, 8),
+    options={"causal": True},
+)
+
+
+def _in(g, place, other, made=None):
+    made = g.attend(g.tril) if made is None else made
+    made[place] = other[place]
+    return made
+
+
+def _band(g, left, right, offset=0):
+    return (g.j >= g.i + offset - left) & (g.j <= g.i + offset + right)
+
+
+family(
+    "window",
+    {
+        "passes": lambda g: g.attend(_band(g, 4, 3)),
+        "window_ignored": lambda g: g.attend(),
+        "window_left_short": lambda g: g.attend(_band(g, 3, 3)),
+        "window_left_long": lambda g: g.attend(_band(g, 5, 3)),
+        "window_right_short": lambda g: g.attend(_band(g, 4, 2)),
+        "window_right_long": lambda g: g.attend(_band(g, 4, 4)),
+        "window_both_short": lambda g: g.attend(_band(g, 3, 2)),
+        "window_both_long": lambda g: g.attend(_band(g, 5, 4)),
+        "window_one_sided|causal_unasked": lambda g: g.attend(_band(g, 4, 0)),
+        "window_left_only": lambda g: g.attend(_band(g, 4, 20)),
+        "window_right_only": lambda g: g.attend(_band(g, 20, 3)),
+        "window_halved": lambda g: g.attend(_band(g, 2, 1)),
+        "window_swapped": lambda g: g.attend(_band(g, 3, 4)),
+        "window_inverted": lambda g: g.attend(~_band(g, 4, 3)),
+        "another_window": lambda g: g.attend(_band(g, 8, 3)),
+        "window_ignored+unscaled": lambda g: g.attend(scale=1),
+        "window_left_short+unscaled": lambda g: g.attend(_band(g, 3, 3), scale=1),
+    },
+    shapes=((12, 8), (12, 8)),
+    options={"window": (4, 3)},
+)
+family(
+    "window/causal",
+    {
+        "passes": lambda g: g.attend(_band(g, 5, 0)),
+        "window_ignored|window_right_only": lambda g: g.attend(g.tril),
+        "window_left_short": lambda g: g.attend(_band(g, 4, 0)),
+        "window_left_long": lambda g: g.attend(_band(g, 6, 0)),
+        "window_symmetric": lambda g: g.attend(_band(g, 5, 5)),
+        "another_window": lambda g: g.attend(_band(g, 9, 0)),
+        "window_first_key": lambda g: g.attend(_band(g, 5, 0) | ((g.j < 1) & g.tril)),
+        "window_first_four": lambda g: g.attend(_band(g, 5, 0) | ((g.j < 4) & g.tril)),
+        "chunks_unasked": lambda g: g.attend((g.j >= g.i // 6 * 6) & g.tril),
+        "causal_missing+window_left_only": lambda g: g.attend(_band(g, 5, 40)),
+        "unscaled+window_ignored|unscaled+window_right_only": lambda g: g.attend(g.tril, scale=1),
+    },
+    shapes=(1, 2, 24, 16),
+    options={"causal": True, "window": (5, 0)},
+)
+family(
+    "window/cache",
+    {
+        "window_cache_trimmed": lambda g: g.attend((g.j <= g.i + 25) & (g.j > 18)),
+        "window_ignored|window_right_only": lambda g: g.attend(g.j <= g.i + 25),
+        "positions_one_late|another_offset": lambda g: g.attend(_band(g, 10, 0, 26)),
+        "positions_one_early|another_offset|tokens_late|tokens_late_by_one": lambda g: g.attend(
+            _band(g, 10, 0, 24)
+        ),
+    },
+    shapes=((2, 2, 5, 8), (2, 2, 30, 8)),
+    options={"causal": True, "causal_align": "bottom-right", "window": (10, 0)},
+)
+family(
+    "window/unasked",
+    {
+        "window_unasked": lambda g: g.attend(_band(g, 4, 4)),
+        "window_unasked @ 1": lambda g: g.attend(_band(g, 1, 1)),
+    },
+    shapes=(1, 2, 24, 16),
+)
+family(
+    "window/chunks",
+    {"chunks_unasked": lambda g: g.attend((g.j >= g.i // 8 * 8) & g.tril)},
+    shapes=(2, 4, 24, 16),
+    options={"causal": True},
+)
+
+IDS = np.repeat([0, 1, 2, 3], [5, 9, 3, 7])
+LATE, EARLY = IDS[[0, *range(23)]], IDS[[*range(1, 24), 23]]
+
+
+def _same(queries, keys):
+    return queries[:, None] == keys
+
+
+for _causal in (False, True):
+    family(
+        f"segments/causal {_causal}",
+        {
+            "segment_ids_ignored": lambda g, c=_causal: g.attend(g.tril | (not c)),
+            "segments_end_late": lambda g, c=_causal: g.attend(
+                _same(LATE, LATE) & (g.tril | (not c))
+            ),
+            "segments_end_early": lambda g, c=_causal: g.attend(
+                _same(EARLY, EARLY) & (g.tril | (not c))
+            ),
+            "segments_elsewhere": lambda g, c=_causal: g.attend(
+                _same(*[np.repeat([0, 1, 2, 3], [6, 6, 6, 6])] * 2) & (g.tril | (not c))
+            ),
+            "unscaled": lambda g, c=_causal: g.attend(
+                _same(IDS, IDS) & (g.tril | (not c)), scale=1
+            ),
+        },
+        shapes=(2, 4, 24, 8),
+        options={"segment_ids": IDS, "causal": _causal},
+    )
+    family(
+        f"segments/unasked {_causal}",
+        {"segments_unasked": lambda g, c=_causal: g.attend(_same(IDS, IDS) & (g.tril | (not c)))},
+        shapes=(2, 4, 24, 16),
+        options={"causal": _causal},
+    )
+family(
+    "segments/compared",
+    {
+        "segment_ids_inverted": lambda g: g.attend(~_same(IDS, IDS)),
+        "segment_ids_in_order": lambda g: g.attend(IDS[:, None] >= IDS),
+    },
+    shapes=(2, 4, 24, 8),
+    options={"segment_ids": IDS},
+)
+
+family(
+    "found mask",
+    {
+        "another_mask": lambda g: g.attend(_holes(g)),
+        "another_mask @ weights": lambda g: {"weights": g.weights(_holes(g))},
+        "strongest_keys": lambda g: _strongest(g, 3) @ g.v,
+        "strongest_keys @ weights": lambda g: {"weights": _strongest(g, 3)},
+        "dropout": lambda g: _dropped(g, 0.25) @ g.v,
+        "dropout @ weights": lambda g: {"weights": _dropped(g, 0.1)},
+        "zeroed_weights @ weights": lambda g: {"weights": g.weights() * ~np.isin(g.j, [3, 7])},
+        "counted_keys": lambda g: _counted(g, 2, [5]) @ g.v,
+        "counted_keys @ two": lambda g: _counted(g, 2, [2, 3, 4]) @ g.v,
+        "last_key_lost": lambda g: g.attend(g.j < 11),
+        "first_key_lost": lambda g: g.attend(g.j > 0),
+    },
+    shapes=(1, 2, 12, 16),
+)
+
+
+def _holes(g):
+    made = g.random.random((1, 2, 12, 12)) > 0.2
+    return made | (g.j == g.i)
+
+
+def _strongest(g, count):
+    scores = g.scores()
+    return g.weights(scores >= np.sort(scores, -1)[..., -count, None])
+
+
+def _dropped(g, share):
+    return np.where(g.random.random((1, 2, 12, 12)) >= share, g.weights() / (1 - share), 0)
+
+
+def _counted(g, times, keys):
+    powers = np.exp(g.scores()) * np.where(np.isin(g.j, keys), times, 1)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+family(
+    "nan rows",
+    {
+        "diagonal_hidden+blind_rows_nan": lambda g: (
+            softmax(np.where(g.j < g.i, g.scores(), -np.inf)) @ g.v
+        ),
+        "unscaled+rows_of_nan": lambda g: _nan(g.attend(g.tril, scale=1), np.s_[0, 1, 20]),
+        "rows_of_nan": lambda g: _nan(g.attend(g.tril), np.s_[0, 1, 20]),
+    },
+    shapes=(1, 2, 34, 16),
+    dtype="float16",
+    options={"causal": True},
+)
+
+
+def _nan(made, place):
+    made[place] = np.nan
+    return made
+
+
+family(
+    "nan rows/padding",
+    {
+        "key_padding_mask_inverted+blind_rows_nan": lambda g: (
+            softmax(np.where(g["key_padding_mask"][:, None, None], -np.inf, g.scores())) @ g.v
+        ),
+    },
+    shapes=(3, 2, 20, 16),
+    options={"key_padding_mask": np.arange(20) < np.array([[20], [12], [7]])},
+)

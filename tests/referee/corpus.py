@@ -1,0 +1,8 @@
+"""All cases: importing this module fills `referee.case.CASES`."""
+
+from __future__ import annotations
+
+from referee import cases_masks, cases_scores  # noqa: F401 - they fill CASES
+from referee.case import chosen
+
+__all__ = ["chosen"]
