@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from referee import cases_heads, cases_masks, cases_rope, cases_scores  # noqa: F401 - they fill CASES
+from referee import (  # noqa: F401 - they fill CASES
+    cases_heads,
+    cases_kernels,
+    cases_masks,
+    cases_rope,
+    cases_scores,
+)
 from referee.case import chosen
 
 __all__ = ["chosen"]
