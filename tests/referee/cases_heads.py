@@ -289,18 +289,20 @@ family(
     options={"causal": True},
 )
 _EXCHANGED = [0, 1, 2, 7, 4, 5, 6, 3, 8, 9, 10, 11]
-family(
-    "tokens/queries",
-    {
-        # The first query sees one key, and is the same whatever it asks for.
-        f"queries_{name}|queries_{name.split('_')[0]}|queries_{name.split('_')[0]}_by_one": lambda g, o=order: (
-            g.attend(g.tril, q=g.q[:, :, o])
-        )
-        for name, order in _STEPS.items()
-    },
-    shapes=(2, 2, 12, 8),
-    options={"causal": True},
-)
+# The first query sees one key, and is the same whatever it asks for.
+for _where in ("late", "early"):
+    _names = f"queries_{_where}|queries_{_where}_by_one"
+    family(
+        "tokens/queries",
+        {
+            _names: lambda g, o=_STEPS[_where]: g.attend(g.tril, q=g.q[:, :, o]),
+            f"{_names} @ by one": lambda g, o=_STEPS[f"{_where}_by_one"]: g.attend(
+                g.tril, q=g.q[:, :, o]
+            ),
+        },
+        shapes=(2, 2, 12, 8),
+        options={"causal": True},
+    )
 family(
     "tokens/cache",
     {

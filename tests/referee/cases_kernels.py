@@ -412,6 +412,14 @@ family(
     },
     shapes=(2, 4, 12, 8),
 )
+
+
+def _overflow(g):
+    product = g.scores(scale=1)
+    product = np.where(np.abs(product) > 65504, np.copysign(np.inf, product), product)
+    return softmax(product / 8) @ g.v
+
+
 for _dtype in ("float32", "float16"):
     family(
         f"overflow/{_dtype}",
@@ -420,12 +428,6 @@ for _dtype in ("float32", "float16"):
         change=lambda a: [60 * a[0], 60 * a[1], a[2]],
         dtype=_dtype,
     )
-
-
-def _overflow(g):
-    product = g.scores(scale=1)
-    product = np.where(np.abs(product) > 65504, np.copysign(np.inf, product), product)
-    return softmax(product / 8) @ g.v
 
 
 _UNITS = {"int8": 127.0}
