@@ -77,7 +77,11 @@ family(
 )
 family(
     "tiles/128",
-    {"last_block_of_128_lost": lambda g: g.attend(g.j < 128)},
+    {
+        "last_block_of_128_lost|last_block_of_64_lost|last_block_of_32_lost": lambda g: g.attend(
+            g.j < 128
+        )
+    },
     shapes=((1, 1, 3, 8), (1, 1, 150, 8)),
 )
 
@@ -187,10 +191,10 @@ family(
         "last_key_lost+unscaled": lambda g: g.attend(g.j < 29, scale=1),
         "empty_page": lambda g: g.attend(k=_emptied(g.k, 8, 16), v=_emptied(g.v, 8, 16)),
         "empty_page @ values": lambda g: g.attend(v=_emptied(g.v, 5, 11)),
-        "misread_pages": lambda g: _ordered(g, [*range(29), 28]),
-        "misread_pages @ once more": lambda g: _ordered(g, [*range(30), 29]),
-        "misread_pages @ not at all": lambda g: _ordered(g, [*range(28), 29]),
-        "window_unasked|splits_of_4_last_kept": lambda g: g.attend(g.j >= 22),
+        "misread_pages|counted_keys": lambda g: _ordered(g, [*range(29), 28]),
+        "misread_pages|counted_keys @ once more": lambda g: _ordered(g, [*range(30), 29]),
+        "misread_pages|counted_keys @ not at all": lambda g: _ordered(g, [*range(28), 29]),
+        "window_unasked|padding_on_the_left_unasked": lambda g: g.attend(g.j >= 22),
     },
     shapes=((2, 4, 1, 8), (2, 2, 30, 8)),
 )
@@ -223,7 +227,11 @@ family(
         "misread_pages": lambda g: _pages(g, {3: (0, 5)}),
         "misread_pages @ another entry": lambda g: _pages(g, {3: (1, 3)}),
         "misread_pages @ two": lambda g: _pages(g, {3: (0, 5), 9: (0, 10)}),
-        "misread_pages @ exchanged": lambda g: _pages(g, {3: (0, 5), 5: (0, 3)}),
+        "misread_pages @ exchanged": lambda g: g.attend(
+            v=g.v[
+                :, :, [*range(24), *range(40, 48), *range(32, 40), *range(24, 32), *range(48, 96)]
+            ]
+        ),
         "empty_page": lambda g: g.attend(k=_emptied(g.k, 16, 32), v=_emptied(g.v, 16, 32)),
         "last_key_lost": lambda g: g.attend(g.j < 95),
         "unscaled": lambda g: g.attend(scale=1),
@@ -348,13 +356,20 @@ for _name, _rounded in (
         f"products/{_name}",
         {
             f"products_in_{_name}": lambda g, r=_rounded: _short(g, r),
-            f"products_in_{_name}+unscaled": lambda g, r=_rounded: _short(g, r, scale=1),
             f"weights_value_in_{_name if _name != 'tf32' else 'float16'}": lambda g, r=_rounded: (
                 r(softmax(g.scores())) @ r(g.v)
             ),
         },
         shapes=_FEW,
     )
+family(
+    "products/pairs",
+    {
+        "products_in_tf32+unscaled": lambda g: _short(g, _tf32, scale=1),
+        "products_in_bfloat16+unscaled": lambda g: _short(g, _bits8, scale=1),
+    },
+    shapes=((1, 1, 20, 16), (1, 1, 40, 16)),
+)
 for _fmt, _bits in (("bfloat16", 8), ("float16", 11)):
     family(
         f"short/{_fmt}",
@@ -407,7 +422,7 @@ family(
     {
         "computed_in_half": lambda g: as_float16(g.attend()),
         "unscaled": lambda g: as_float16(g.attend(scale=1)),
-        "computed_in_bfloat16": lambda g: as_bfloat16(g.attend()),
+        "computed_in_half|computed_in_bfloat16": lambda g: as_bfloat16(g.attend()),
         "causal_unasked": lambda g: as_float16(g.attend(g.tril)),
     },
     shapes=(2, 4, 12, 8),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from referee import (  # noqa: F401 - they fill CASES
     cases_heads,
     cases_kernels,
+    cases_layers,
     cases_masks,
     cases_rope,
     cases_scores,
