@@ -338,7 +338,7 @@ def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: R
             ),
             "did you mean weights?",
         ),
-        (["nope.npy"], "nope.npy does not exist", None),
+        (["nope.npy"], "--expect: nope.npy does not exist", None),
         (
             ["right.npy", "context=unscaled.npy"],
             "--expect gives context twice: right.npy and unscaled.npy",
@@ -365,7 +365,7 @@ def test_there_are_no_heads_to_average(judged: Path, attncli: Run) -> None:
     ran = attncli("check", *QKV, "--average-heads", "--expect", "weights=weights.npy")
     assert ran.code == 2
     assert ran.messages == [
-        "error: average_heads (--average-heads): there is no head axis to average",
+        "error: --average-heads: there is no head axis to average",
         "hint: cut packed inputs with heads (--heads), and pick no head",
     ]
 

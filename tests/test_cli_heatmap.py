@@ -446,7 +446,7 @@ def test_three_axes_of_finished_weights_are_heads_or_batch_entries(attncli, fold
         assert f"{name} 1" in difference
     ran = attncli("heatmap", "w.npy", "--layout", "bhsd")
     assert ran.code == 2
-    assert ran.messages[0] == "error: layout 'bhsd' is for 4 axes; w.npy has 3"
+    assert ran.messages[0] == "error: --layout 'bhsd' is for 4 axes; w.npy has 3"
     assert "for weights (B, L, S) give bsd" in ran.messages[1]
     ran = attncli("heatmap", "w.npy", "--layout", "bsd", "--average-heads")
     assert ran.code == 2

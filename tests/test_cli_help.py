@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import Ran
+from process import ROOT, Ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ FIRST = {
     "check": (["--expect", "--diagnose", "--strict", "--diff", "--format"], ["How it is judged"]),
 }
 COMMANDS = [*FIRST, "info"]
+PLACES = ["https://attncli.github.io/attncli", "https://github.com/attncli/attncli/issues"]
 
 
 def sections(text: str) -> dict[str, list[str]]:
@@ -42,6 +44,46 @@ def test_what_a_command_is_about_comes_first(command: str, attncli: Run) -> None
     assert [*found][: 4 + len(groups)] == ["Files", "Most used", *groups, "What is shown", "Scores"]
     assert [*found][-2:] == ["Running", "Other"]
     assert found["Most used"] == [*own, "--plain", "--mask", "--causal"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_h_is_short_and_help_is_complete(command: str, attncli: Run) -> None:
+    short, whole = (attncli(command, word).good().text for word in ("-h", "--help"))
+    assert len(short.splitlines()) <= 40 < len(whole.splitlines()) or command == "info"
+    files, used = ([*sections(text)][:2] for text in (short, whole))
+    assert files == used == ["Files", "Most used"]
+    assert sections(short)["Most used"] == sections(whole)["Most used"]
+    assert short.count("attncli " + command) >= 4  # usage, two examples, the way to the others
+    assert attncli("help", command).good().text == whole
+    for text in (short, whole):
+        assert [line.strip().partition(": ")[2] for line in text.splitlines()[-2:]] == PLACES
+
+
+def test_help_alone_is_that_of_the_program(attncli: Run) -> None:
+    text = attncli("--help").good().text
+    assert attncli("help").good().text == attncli("-h").good().text == text == attncli().text
+    assert [line.strip().partition(": ")[2] for line in text.splitlines()[-2:]] == PLACES
+    assert set(re.findall(r"^  (\w+)  ", text, re.MULTILINE)) == {*COMMANDS, "help"}
+
+
+def test_where_to_read_and_ask_is_what_the_project_says() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert [urls["Documentation"], urls["Issues"]] == PLACES
+
+
+@pytest.mark.parametrize("command", ["compute", "explain", "info", "check"])
+def test_json_is_the_format(command: str, files: Path, attncli: Run) -> None:
+    words = ["q.npy", "k.npy", "v.npy"]
+    words += ["--expect", "out.npy"] if command == "check" else []
+    ran = attncli(command, *words, "--json").good()
+    assert ran.json["schema"] == 1
+    assert ran.out == attncli(command, *words, "--format", "json").out
+
+
+def test_no_color_is_a_colour(files: Path, attncli: Run) -> None:
+    words = ["compute", "q.npy", "k.npy", "--color", "always"]
+    assert b"\x1b[" in attncli(*words).good().out
+    assert b"\x1b[" not in attncli(*words, "--no-color").good().out
 
 
 def test_what_is_required_says_so(attncli: Run) -> None:
@@ -79,7 +121,3 @@ def test_the_examples_run(command: str, files: Path, attncli: Run) -> None:
         assert (program, words[0]) == ("attncli", command)
         ran = attncli(*words).good()
         assert not [words for words in ran.messages if words.startswith("error")]
-
-
-def test_the_help_of_all_commands_leads_to_that_of_each(attncli: Run) -> None:
-    assert "attncli COMMAND --help shows the options of a command" in attncli("--help").good().text

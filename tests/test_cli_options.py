@@ -98,7 +98,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
-    "--heads", "--kv-heads", "--help", "--top", "--without", "--with-labels",
+    "--heads", "--kv-heads", "--help", "--top", "--without", "--with-labels", "--json",
+    "--no-color",
 }  # fmt: skip
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {

@@ -16,6 +16,7 @@ from attncli.cli.ending import (
     stop_at_once,
     stop_cleanly,
 )
+from attncli.cli.terminal import say_defect, say_error, say_system
 from attncli.errors import AttnError, OutputError
 
 __all__ = ["main"]
@@ -30,9 +31,9 @@ def main() -> None:
     except SignalError as stopped:
         code = stopped.code
         stop_at_once()
-    except Exception:  # noqa: BLE001 - a defect; but Python's exit code 1 would say mismatch
+    except Exception as defect:  # noqa: BLE001 - a defect; but Python's exit code 1 would say mismatch
         if stopper.code is None:
-            sys.excepthook(*sys.exc_info())
+            say_defect(defect)
         code = stopper.code or WRONG
     leave(code)
 
@@ -54,18 +55,17 @@ def _prepared(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    """Return the exit code of a command line."""
+    # `attncli help compute` is `attncli compute --help`.
+    argv = [*argv[1:2], "--help"] if argv[:1] == ["help"] else argv
     try:
         return _call(argv)
     except AttnError as error:
-        from attncli.cli.terminal import say_error
-
-        say_error(error)
+        say_error(error, argv)
         return WRONG
     except BrokenPipeError:
         return READER_GONE
     except (OSError, MemoryError) as error:
-        from attncli.cli.terminal import say_system
-
         say_system(error)
         return WRONG
 
@@ -73,35 +73,18 @@ def _run(argv: list[str]) -> int:
 def _call(argv: list[str]) -> int:
     import typer
 
-    from attncli.cli.app import build
-    from attncli.cli.groups import ReaderGoneError
+    from attncli.cli.commands import build, usage_error
 
     try:
         code = build(argv)(argv, prog_name="attncli", standalone_mode=False)
     except typer.TyperException as error:
-        from attncli.cli.terminal import say_error
-        from attncli.cli.usage import usage_error
-
-        context = getattr(error, "ctx", None)
-        # Of an option without its value Typer does not say where it stands.
-        named = f"attncli {argv[0]}" if argv and argv[0].isalpha() else None
-        command = context.command_path if context else named
-        params = context.command.params if context else ()
-        options = {option for each in params for option in each.opts}
-        say_error(usage_error(error.format_message(), command, options))
-        return WRONG
-    except ReaderGoneError:
-        return READER_GONE
+        raise usage_error(error, argv) from None
     except SystemExit as end:
-        # Typer leaves so after installing completion, and where nobody reads its help.
+        # Typer leaves so after installing completion, and where nobody reads on.
         gone = isinstance(end.__context__, BrokenPipeError)
         return READER_GONE if gone else WRONG if end.code else 0
-    if code == 0:  # help and version end so; a command with None
-        _flush()
-    return code if isinstance(code, int) else 0
-
-
-def _flush() -> None:
-    if sys.stdout is None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    elif code == 0:  # help and version end so; a command with None
         raise OutputError("standard output is closed")
-    sys.stdout.flush()
+    return code if isinstance(code, int) else 0

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
 from attncli.cli.drawing import Look, Target, as_metadata, figure_target, write_figure
 from attncli.cli.ending import MISMATCH
 from attncli.cli.options import (
-    JUDGING,
-    MOST_USED,
     AverageOptions,
+    CheckOptions,
+    PickOneOptions,
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.picking import PickOneOptions
-from attncli.cli.progress import waiting
 from attncli.cli.question import ask, refuse_average_of_one
-from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
+from attncli.cli.terminal import (
+    advice,
+    console,
+    note,
+    print_document,
+    progress_bar,
+    say,
+    shows_unicode,
+)
 from attncli.errors import ShapeError, UsageError
 from attncli.names import OUTPUTS
 from attncli.text import did_you_mean, json_text
@@ -38,81 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-
-@dataclass(eq=False, repr=False)
-class CheckOptions:
-    """What is judged, how strictly, and how it is told."""
-
-    expect: Annotated[
-        list[str] | None,
-        Option(
-            metavar="[NAME=]FILE",
-            help="Required: the output of the other implementation, its context, or NAME=FILE with "
-            "weights, lse, scores, raw or capped. Repeatable.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = None
-    diagnose: Annotated[
-        bool,
-        Option(
-            "--diagnose/--no-diagnose",
-            help="Look for the mistake that explains a mismatch, or that the tolerance of a 16-bit "
-            "file hides.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = True
-    strict: Annotated[
-        bool,
-        Option(
-            "--strict",
-            help="Exit with 1 also where the output passes, but a known mistake explains its "
-            "errors.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = False
-    diff: Annotated[
-        str | None,
-        Option(
-            metavar="PATH",
-            help="Draw the signed difference into a .png, .svg or .pdf file.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = None
-    format: Annotated[
-        Literal["text", "json"],
-        Option(
-            "--format",
-            "-f",
-            help="Format of the report; json is for CI.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = "text"
-    rtol: Annotated[
-        float | None,
-        Option(
-            metavar="X",
-            min=0,
-            help="Relative tolerance, in place of the earned one, which follows from the rounding "
-            "errors of the textbook formula in the file's own dtype; --atol is then 0 unless "
-            "given.",
-            rich_help_panel=JUDGING,
-        ),
-    ] = None
-    atol: Annotated[
-        float | None,
-        Option(
-            metavar="X",
-            min=0,
-            help="Absolute tolerance, in place of the earned one; --rtol is then 0 unless given.",
-            rich_help_panel=JUDGING,
-        ),
-    ] = None
-    time_limit: Annotated[
-        float,
-        Option(
-            metavar="SECONDS", min=0, help="Time limit of the diagnosis.", rich_help_panel=JUDGING
-        ),
-    ] = 10.0
+# Seconds for the diagnosis.
+_TIME_LIMIT = 10.0
 
 
 def check(
@@ -143,6 +74,7 @@ def check(
             "--strict is about mistakes that --no-diagnose does not look for",
             hint="leave one of the two out",
         )
+    limit = _TIME_LIMIT if judging.time_limit is None else judging.time_limit
     files = _expected(judging.expect or [])
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with advice(quiet=run.quiet):
@@ -152,7 +84,7 @@ def check(
             refuse_inputs([target.path], [*question.inputs, *judged_files])
             refuse_unwritable([target.path])
         read, expected = _outputs(files, question, average, options.dtype)
-        with waiting(_waited_for(judging), quiet=run.quiet):
+        with progress_bar(_waited_for(judging, limit), quiet=run.quiet):
             report = judged(
                 expected,
                 question.problem,
@@ -161,7 +93,7 @@ def check(
                 atol=judging.atol,
                 average_heads=average.average_heads,
                 diagnose=judging.diagnose,
-                time_limit=judging.time_limit,
+                time_limit=limit,
                 threads=run.threads,
             )
     try:  # who reads the report may close it, and who asked for a picture gets it
@@ -241,10 +173,10 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
 
 
-def _waited_for(judging: CheckOptions) -> str:
+def _waited_for(judging: CheckOptions, limit: float) -> str:
     if not judging.diagnose:
         return "comparing"
-    return f"comparing; a mistake is looked for, for {judging.time_limit:g} s at most"
+    return f"comparing; a mistake is looked for, for {limit:g} s at most"
 
 
 def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:

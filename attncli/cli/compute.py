@@ -12,10 +12,10 @@ from attncli.cli.options import (
     AverageOptions,
     DigitsOptions,
     OutputOptions,
+    PickOptions,
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.picking import PickOptions
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.saving import Save, streamed, write_saves
 from attncli.cli.showing import Request, names_shown
@@ -170,7 +170,7 @@ def _shown_whole(question: _Question) -> tuple[str, ...]:
 def _solve(
     question: _Question, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
 ) -> Attention:
-    from attncli.cli.progress import progress_bar
+    from attncli.cli.terminal import progress_bar
     from attncli.solving import solve
 
     problem, threads = question.problem, question.run.threads

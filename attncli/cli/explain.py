@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from typer import Option
+from typing import TYPE_CHECKING
 
 from attncli.cli.options import (
-    MOST_USED,
-    SHOWN,
     DigitsOptions,
+    ExplainOptions,
+    PickOneOptions,
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.picking import PickOneOptions
 from attncli.cli.question import ask_whole
 from attncli.cli.terminal import (
     advice,
@@ -25,6 +21,7 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
+from attncli.names import SCHEMA
 from attncli.text import json_text
 
 if TYPE_CHECKING:
@@ -35,47 +32,6 @@ __all__ = ["explain"]
 
 # Each key has a number for each component of query and key.
 _USUAL, _MOST_UNASKED = 12, 1000
-
-
-@dataclass(eq=False, repr=False)
-class ExplainOptions:
-    """Which query is explained, and how."""
-
-    query: Annotated[
-        str,
-        Option(
-            metavar="I or LABEL",
-            help="The query, counted from 0 (-1 is the last one), or its label.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = "0"
-    format: Annotated[
-        Literal["text", "markdown", "json"],
-        Option(
-            "--format",
-            "-f",
-            help="Format of the explanation; markdown has LaTeX formulas.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = "text"
-    keys: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=0,
-            help="Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: "
-            "12, or all if there are at most 13; in JSON all if there are at most 1,000.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
-
-    def told_keys(self, count: int) -> int | None:
-        """Return how many of so many keys are told one by one; None for all."""
-        usual = _USUAL
-        # To say that one is left out takes the line that it would take.
-        if count <= _USUAL + 1 or (self.format == "json" and count <= _MOST_UNASKED):
-            usual = 0
-        return (usual if self.keys is None else self.keys) or None
 
 
 def explain(
@@ -96,22 +52,34 @@ def explain(
     Example: attncli explain layer.npz --tokens tokens.txt --query cat --head 3
     """
     from attncli.explanation.explaining import explain as explained
-    from attncli.explanation.explaining import query_index
+    from attncli.explanation.explaining import query_indices
 
     if telling.format != "json":
         _refuse_no_decimals(digits)
     with advice(quiet=run.quiet):
         question = ask_whole(options, pick, run)
         problem, (batch, head) = question.problem, question.picked.place(0, 0)
-        explanation = explained(
-            problem,
-            query=query_index(problem, telling.query),
-            batch=batch or 0,
-            head=head or 0,
-            keys=telling.told_keys(problem.shape[3]),
-            threads=run.threads,
-        )
-    _print(explanation, telling, digits, run)
+        explanations = [
+            explained(
+                problem,
+                query=query,
+                batch=batch or 0,
+                head=head or 0,
+                keys=_told_keys(telling, problem.shape[3]),
+                threads=run.threads,
+            )
+            for query in query_indices(problem, telling.query)
+        ]
+    _print(explanations, telling, digits, run)
+
+
+def _told_keys(telling: ExplainOptions, count: int) -> int | None:
+    """Return how many of so many keys are told one by one; None for all."""
+    usual = _USUAL
+    # To say that one is left out takes the line that it would take.
+    if count <= _USUAL + 1 or (telling.format == "json" and count <= _MOST_UNASKED):
+        usual = 0
+    return (usual if telling.keys is None else telling.keys) or None
 
 
 def _refuse_no_decimals(digits: DigitsOptions) -> None:
@@ -123,25 +91,35 @@ def _refuse_no_decimals(digits: DigitsOptions) -> None:
 
 
 def _print(
-    explanation: Explanation, telling: ExplainOptions, digits: DigitsOptions, run: RunOptions
+    explanations: list[Explanation],
+    telling: ExplainOptions,
+    digits: DigitsOptions,
+    run: RunOptions,
 ) -> None:
     if telling.format == "json":
         from attncli.view.explanation.mapping import as_dict
 
         digits.tell_of_all("json", quiet=run.quiet)
-        print_document(json_text(as_dict(explanation)))
+        told = [as_dict(each) for each in explanations]
+        print_document(
+            json_text(told[0] if len(told) == 1 else {"schema": SCHEMA, "queries": told})
+        )
     elif telling.format == "markdown":
         from attncli.view.explanation.markdown import as_markdown
 
-        print_document(as_markdown(explanation, digits=digits.decimals).rstrip("\n"))
+        texts = [as_markdown(each, digits=digits.decimals) for each in explanations]
+        print_document("\n".join(texts).rstrip("\n"))
     else:
-        from attncli.view.explanation.terminal import renderable
+        _print_text(explanations, digits, run)
 
-        part = renderable(
-            explanation,
-            width=width(),
-            digits=digits.decimals,
-            unicode=shows_unicode(),
-            depth=color_depth(run.color),
+
+def _print_text(explanations: list[Explanation], digits: DigitsOptions, run: RunOptions) -> None:
+    from attncli.view.explanation.terminal import renderable
+
+    screen, look = console(run.color), (shows_unicode(), color_depth(run.color))
+    for number, each in enumerate(explanations):
+        if number:
+            screen.print("")
+        screen.print(
+            renderable(each, width=width(), digits=digits.decimals, unicode=look[0], depth=look[1])
         )
-        console(run.color).print(part)

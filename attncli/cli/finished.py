@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.console import RenderableType
 
-    from attncli.cli.options import AverageOptions, OutputOptions, RunOptions
-    from attncli.cli.picking import PickOptions
+    from attncli.cli.options import AverageOptions, OutputOptions, PickOptions, RunOptions
     from attncli.gather import Finished
     from attncli.indices import Picked
     from attncli.save.formats import Results

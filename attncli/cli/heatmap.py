@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
+from attncli.cli.declaring import MOST_USED, PICTURE
 from attncli.cli.drawing import (
     DPI,
     Look,
@@ -17,8 +18,7 @@ from attncli.cli.drawing import (
     refuse_unknown_map,
     write_figure,
 )
-from attncli.cli.options import MOST_USED, AverageOptions, ProblemOptions, RunOptions
-from attncli.cli.picking import PickOptions
+from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
@@ -48,8 +48,6 @@ _LEAST, _MOST = 1.0, 100.0
 _INCHES = r"\d+(?:\.\d*)?|\.\d+"
 # In a terminal, more would scroll away.
 _MOST_MAPS = 16
-
-PICTURE = "Picture"
 
 
 @dataclass(eq=False, repr=False)
@@ -260,7 +258,7 @@ def _picture(
     if drawing.minus is not None:
         return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, run)
     if isinstance(asked, Asked):
-        from attncli.cli.progress import progress_bar
+        from attncli.cli.terminal import progress_bar
 
         with progress_bar(quiet=run.quiet) as progress:
             return problem_picture(asked.problem, wish, threads=run.threads, progress=progress)

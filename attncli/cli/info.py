@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
-from typer import Argument, Option
 
+from attncli.cli.declaring import MOST_USED, SHAPES, file_argument, option, switch
 from attncli.cli.ending import WRONG
-from attncli.cli.options import SHOWN, Bfloat16, Color, Quiet
+from attncli.cli.options import ScreenOptions
 from attncli.cli.terminal import (
     advice,
     console,
@@ -33,35 +33,30 @@ __all__ = ["info"]
 class InfoOptions:
     """Which files, and how they are told."""
 
-    files: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[FILES]...",
-            help="Files of numbers, checkpoints, pictures by attncli. - is standard input, "
-            "FILE#NAME one member of a file. Default: what is piped in.",
-            rich_help_panel="Files",
-            show_default=False,
-        ),
-    ] = None
-    format: Annotated[
-        Literal["table", "json"],
-        Option("--format", "-f", help="json is for scripts.", rich_help_panel=SHOWN),
-    ] = "table"
-    numbers: Annotated[
-        bool,
-        Option(
-            "--numbers/--no-numbers",
-            help="Show the range and the non-finite numbers. This reads the whole file; without "
-            "it, the headers of NPY, NPZ and safetensors are enough.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = True
-    dtype: Bfloat16 = None
-    quiet: Quiet = False
-    color: Color = "auto"
+    files: list[str] | None = file_argument(
+        "Files of numbers, checkpoints, pictures by attncli. - is standard input, FILE#NAME one "
+        "member of a file. Default: what is piped in."
+    )
+    format: Literal["table", "json"] = option(
+        MOST_USED, None, "json is for scripts.", "--format", "-f", default="table"
+    )
+    json: bool = switch(MOST_USED, "The same as --format json.")
+    numbers: bool = option(
+        MOST_USED,
+        None,
+        "Show the range and the non-finite numbers. This reads the whole file; without it, the "
+        "headers of NPY, NPZ and safetensors are enough.",
+        "--numbers/--no-numbers",
+        default=True,
+    )
+    dtype: Literal["bfloat16"] | None = option(
+        SHAPES,
+        None,
+        "Read 2-byte elements of NPY and NPZ files as bfloat16, unless they are float16.",
+    )
 
 
-def info(options: InfoOptions) -> None:
+def info(options: InfoOptions, screen: ScreenOptions) -> None:
     """Show shape, dtype, range and members of files.
 
     It also lists the attention layers of a checkpoint, each with the --checkpoint argument to
@@ -77,12 +72,12 @@ def info(options: InfoOptions) -> None:
     if not files:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
     refuse_two_streams(files)
-    with advice(quiet=options.quiet):
+    with advice(quiet=screen.quiet):
         found, errors = _inspected(files, options)
-    if options.format == "json":
+    if options.json or options.format == "json":
         _print_json(found)
     else:
-        _print_tables(found, options.color)
+        _print_tables(found, screen.color)
     for error in errors:
         say_error(error)
     if errors:

@@ -1,80 +1,49 @@
-"""The options, in groups: what the problem is, what is shown, how the program runs."""
+"""The one declaration of options: what each means, how it is read, and its heading in the help.
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+A command takes the dataclasses that it needs as parameters (`attncli.cli.commands.grouped`), so
+that options of several commands are written once.
+"""
 
-from typer import Argument, Option
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from attncli.cli.completing import list_of, one_of
+from attncli.cli.declaring import (
+    JUDGING,
+    LABELS,
+    LIST,
+    MOST_USED,
+    RULES,
+    RUN,
+    SCORES,
+    SELF,
+    SHAPES,
+    SHOWN,
+    file_argument,
+    list_of,
+    number,
+    one_of,
+    option,
+    positive,
+    switch,
+    whole,
+)
 from attncli.cli.terminal import note
 from attncli.errors import UsageError
+from attncli.indices import Indices, Picked, index_of, indices_in
 from attncli.layout import LAYOUTS
-from attncli.names import (
-    SHOWABLE,
-    Align,
-    MaskMeans,
-    Pairing,
-    PrecisionName,
-    Score,
-)
+from attncli.names import SHOWABLE, Align, MaskMeans, Pairing, PrecisionName, Score
 
 __all__ = [
-    "JUDGING",
-    "MOST_USED",
-    "RUN",
-    "SHOWN",
     "AverageOptions",
-    "Bfloat16",
-    "Color",
+    "CheckOptions",
     "DigitsOptions",
+    "ExplainOptions",
     "OutputOptions",
+    "PickOneOptions",
+    "PickOptions",
     "ProblemOptions",
-    "Quiet",
     "RunOptions",
-]
-
-MOST_USED = "Most used"
-RULES = "Which keys a query sees"
-SCORES = "Scores"
-SELF = "Self-attention: one file of embeddings X (or the three sources)"
-SHAPES = "Shapes and numbers"
-LABELS = "Labels"
-SHOWN = "What is shown"
-JUDGING = "How it is judged"
-RUN = "Running"
-LIST = "LIST or FILE"
-
-
-def _file(panel: str, words: str) -> Any:
-    return Option(metavar="FILE", help=words, rich_help_panel=panel)
-
-
-def _list(panel: str, words: str) -> Any:
-    return Option(metavar=LIST, help=words, rich_help_panel=panel)
-
-
-Bfloat16 = Annotated[
-    Literal["bfloat16"] | None,
-    Option(
-        help="Read 2-byte elements of NPY and NPZ files as bfloat16, unless they are float16.",
-        rich_help_panel=SHAPES,
-    ),
-]
-Quiet = Annotated[
-    bool,
-    Option(
-        "--quiet",
-        "-q",
-        help="Print no notes and no warnings, but that the example is used.",
-        rich_help_panel=RUN,
-    ),
-]
-Color = Annotated[
-    Literal["auto", "always", "never"],
-    Option(
-        help="Colours in terminals; the variable NO_COLOR turns them off, unless always.",
-        rich_help_panel=RUN,
-    ),
+    "ScreenOptions",
 ]
 
 
@@ -83,269 +52,175 @@ Color = Annotated[
 class ProblemOptions:
     """The files and the rules of the problem."""
 
-    files: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[FILES]...",
-            help="Q K V, or Q K for the weights alone (CSV, TSV, NPY, YAML, JSON); or one problem "
-            "file (YAML, JSON, NPZ, safetensors); or X with --wq --wk --wv or --checkpoint. - is "
-            "standard input, FILE#NAME one member of a file. Default: what is piped in, or else a "
-            "built-in example.",
-            rich_help_panel="Files",
-            show_default=False,
-        ),
-    ] = None
-    plain: Annotated[
-        bool, Option("--plain", help="Plain dot product: scale 1.", rich_help_panel=MOST_USED)
-    ] = False
-    mask: Annotated[
-        str | None,
-        _file(
-            MOST_USED,
-            "True or 1 where a query may attend to a key; broadcasts to the weights' shape.",
-        ),
-    ] = None
-    causal: Annotated[
-        bool,
-        Option(
-            "--causal",
-            help="No query sees a key after its own position (see --causal-align).",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = False
-    scale: Annotated[
-        float | None,
-        Option(
-            metavar="NUMBER",
-            help="Factor of query·key. Default: 1/√D for the dot product, 1 for any other --score.",
-            rich_help_panel=SCORES,
-        ),
-    ] = None
-    bias: Annotated[
-        str | None,
-        _file(SCORES, "Added to the scores; broadcasts to the weights' shape; may hold -inf."),
-    ] = None
-    softcap: Annotated[
-        float | None,
-        Option(
-            metavar="NUMBER",
-            help="Squeeze raw scores into (-softcap, softcap) with tanh, before bias and mask.",
-            rich_help_panel=SCORES,
-        ),
-    ] = None
-    alibi: Annotated[
-        bool,
-        Option("--alibi", help="ALiBi, with the slopes of its paper.", rich_help_panel=SCORES),
-    ] = False
-    alibi_slopes: Annotated[str | None, _list(SCORES, "ALiBi slopes, one for each head.")] = None
-    sinks: Annotated[
-        str | None, _list(SCORES, "Logits that count in the denominator only, one for each head.")
-    ] = None
-    rope: Annotated[
-        Pairing | None,
-        Option(
-            help="Apply rotary embeddings to query and key first; queries start at the offset.",
-            rich_help_panel=SCORES,
-        ),
-    ] = None
-    rope_base: Annotated[
-        float | None,
-        Option(
-            metavar="NUMBER",
-            help="Base of the rotary embedding, rope_theta in a config.json. Default: 10000.",
-            rich_help_panel=SCORES,
-        ),
-    ] = None
-    rope_frequencies: Annotated[
-        str | None,
-        _list(
-            SCORES,
-            "Radians by which each pair turns per position, instead of a base (inv_freq in "
-            "Transformers); components without a pair are not rotated.",
-        ),
-    ] = None
-    score: Annotated[
-        Score | None,
-        Option(
-            help="Score function: q·k, their cosine, q W k, or v·tanh(q + k). Default: dot.",
-            rich_help_panel=SCORES,
-        ),
-    ] = None
-    score_weight: Annotated[
-        str | None, _file(SCORES, "W for score general (width of query, width of key).")
-    ] = None
-    score_vector: Annotated[
-        str | None, _list(SCORES, "v (D,) for score additive. Default: ones.")
-    ] = None
-    mask_means: Annotated[
-        MaskMeans | None,
-        Option(
-            help="keep: true may attend (PyTorch SDPA, JAX, Keras, ONNX). drop: true is hidden "
-            "(nn.MultiheadAttention). Default: keep.",
-            rich_help_panel=RULES,
-        ),
-    ] = None
-    key_padding_mask: Annotated[
-        str | None, _file(RULES, "(B, S) or (S,): true or 1 where a key is real, not padding.")
-    ] = None
-    kv_lengths: Annotated[
-        str | None, _list(RULES, "Number of real keys in each batch entry: 3,5.")
-    ] = None
-    query_lengths: Annotated[
-        str | None,
-        _list(RULES, "Number of real queries in each batch entry; the others give zeros."),
-    ] = None
-    causal_align: Annotated[
-        Align | None,
-        Option(
-            help="top-left aligns the first query with the first key (PyTorch, JAX, ONNX without a "
-            "cache), bottom-right the last query with the last key (FlashAttention, decoding with "
-            "a KV cache). Default: top-left.",
-            rich_help_panel=RULES,
-        ),
-    ] = None
-    query_offset: Annotated[
-        str | None,
-        _list(
-            RULES, "Position of query 0 among the keys, one for all or one for each batch entry."
-        ),
-    ] = None
-    window: Annotated[
-        str | None,
-        Option(
-            metavar="N or LEFT,RIGHT",
-            help="Query i, at position p = i + offset, sees keys p - LEFT to p + RIGHT, both "
-            "included; -1 or none is unbounded. N is N,N.",
-            rich_help_panel=RULES,
-        ),
-    ] = None
-    segment_ids: Annotated[
-        str | None,
-        _list(
-            RULES,
-            "(B, L) or (L,), of packed sequences: which one each token belongs to: 0,0,0,1,1. "
-            "A query sees only keys of its own.",
-        ),
-    ] = None
-    kv_segment_ids: Annotated[
-        str | None,
-        _list(RULES, "The same of the keys, (B, S) or (S,). Default: that of the queries."),
-    ] = None
-    wq: Annotated[
-        str | None,
-        _file(SELF, "query = X · W + b, with W (in, out): the transpose of nn.Linear's weight."),
-    ] = None
-    wk: Annotated[str | None, _file(SELF, "Likewise for the key.")] = None
-    wv: Annotated[str | None, _file(SELF, "Likewise for the value.")] = None
-    wo: Annotated[str | None, _file(SELF, "Output projection: context · W + b.")] = None
-    bq: Annotated[str | None, _list(SELF, "Bias of the query.")] = None
-    bk: Annotated[str | None, _list(SELF, "Bias of the key.")] = None
-    bv: Annotated[str | None, _list(SELF, "Bias of the value.")] = None
-    bo: Annotated[str | None, _list(SELF, "Bias of the output.")] = None
-    q_norm: Annotated[
-        str | None,
-        _list(
-            SELF,
-            "Weight of the RMS norm of each head's query, or of all heads' together, before it is "
-            "rotated (Qwen 3, OLMo 2; of Gemma 3, 1 plus what it stores).",
-        ),
-    ] = None
-    k_norm: Annotated[str | None, _list(SELF, "Likewise for the key.")] = None
-    norm_eps: Annotated[
-        float | None,
-        Option(
-            metavar="X",
-            help="What these norms add to the mean squares. Default: 1e-6.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    checkpoint: Annotated[
-        str | None,
-        Option(
-            metavar="FILE[#PREFIX]",
-            help="Take all of these from a layer of an NPZ or safetensors checkpoint; attncli info "
-            "lists its layers.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    config: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="Take heads, scale, rotation and rules of that layer from the config.json that "
-            "Transformers keeps beside the checkpoint.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    positions: Annotated[
-        Literal["sinusoidal"] | None,
-        Option(help="Positional encoding to add to X first.", rich_help_panel=SELF),
-    ] = None
-    heads: Annotated[
-        int | None,
-        Option(
-            metavar="H",
-            help="Split the width of packed 2-D or 3-D inputs into H heads.",
-            rich_help_panel=SHAPES,
-        ),
-    ] = None
-    kv_heads: Annotated[
-        int | None,
-        Option(
-            metavar="G",
-            help="Number of key and value heads, if fewer than H.",
-            rich_help_panel=SHAPES,
-        ),
-    ] = None
-    layout: Annotated[
-        str | None,
-        Option(
-            metavar="AXES",
-            autocompletion=one_of(*LAYOUTS),
-            help="Order of the axes (batch, head, sequence, d for width): sd; bsd (default), hsd, "
-            "sbd or shd; bhsd (default), bshd or sbhd.",
-            rich_help_panel=SHAPES,
-        ),
-    ] = None
-    without: Annotated[
-        str | None,
-        Option(
-            metavar="NAMES",
-            help="Leave out entries of the problem file, of what --config says, or wo, bo and "
-            "sinks of the checkpoint's layer, as in causal,mask.",
-            rich_help_panel=RULES,
-        ),
-    ] = None
-    precision: Annotated[
-        PrecisionName | None,
-        Option(
-            help="Computing dtype. Default: the widest input dtype, at least float32.",
-            rich_help_panel=SHAPES,
-        ),
-    ] = None
-    dtype: Bfloat16 = None
-    tokens: Annotated[
-        str | None,
-        Option(
-            metavar="LABELS",
-            help="Names of both queries and keys: a file with one per line, or a,b,c.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None
-    query_labels: Annotated[
-        str | None,
-        Option(metavar="LABELS", help="Names of the queries only.", rich_help_panel=LABELS),
-    ] = None
-    key_labels: Annotated[
-        str | None, Option(metavar="LABELS", help="Names of the keys only.", rich_help_panel=LABELS)
-    ] = None
+    files: list[str] | None = file_argument(
+        "Q K V, or Q K for the weights alone (CSV, TSV, NPY, YAML, JSON); or one problem file "
+        "(YAML, JSON, NPZ, safetensors); or X with --wq --wk --wv or --checkpoint. - is standard "
+        "input, FILE#NAME one member of a file. Default: what is piped in, or else a built-in "
+        "example."
+    )
+    plain: bool = switch(MOST_USED, "Plain dot product: scale 1.")
+    mask: str | None = option(
+        MOST_USED,
+        "FILE",
+        "True or 1 where a query may attend to a key; broadcasts to the weights' shape.",
+    )
+    causal: bool = switch(
+        MOST_USED, "No query sees a key after its own position (see --causal-align)."
+    )
+    scale: float | None = option(
+        SCORES,
+        "NUMBER",
+        "Factor of query·key. Default: 1/√D for the dot product, 1 for any other --score.",
+        parser=number,
+    )
+    bias: str | None = option(
+        SCORES, "FILE", "Added to the scores; broadcasts to the weights' shape; may hold -inf."
+    )
+    softcap: float | None = option(
+        SCORES,
+        "NUMBER",
+        "Squeeze raw scores into (-softcap, softcap) with tanh, before bias and mask.",
+        parser=number,
+    )
+    alibi: bool = switch(SCORES, "ALiBi, with the slopes of its paper.")
+    alibi_slopes: str | None = option(SCORES, LIST, "ALiBi slopes, one for each head.")
+    sinks: str | None = option(
+        SCORES, LIST, "Logits that count in the denominator only, one for each head."
+    )
+    rope: Pairing | None = option(
+        SCORES, None, "Apply rotary embeddings to query and key first; queries start at the offset."
+    )
+    rope_base: float | None = option(
+        SCORES,
+        "NUMBER",
+        "Base of the rotary embedding, rope_theta in a config.json. Default: 10000.",
+        parser=number,
+    )
+    rope_frequencies: str | None = option(
+        SCORES,
+        LIST,
+        "Radians by which each pair turns per position, instead of a base (inv_freq in "
+        "Transformers); components without a pair are not rotated.",
+    )
+    score: Score | None = option(
+        SCORES, None, "Score function: q·k, their cosine, q W k, or v·tanh(q + k). Default: dot."
+    )
+    score_weight: str | None = option(
+        SCORES, "FILE", "W for score general (width of query, width of key)."
+    )
+    score_vector: str | None = option(SCORES, LIST, "v (D,) for score additive. Default: ones.")
+    mask_means: MaskMeans | None = option(
+        RULES,
+        None,
+        "keep: true may attend (PyTorch SDPA, JAX, Keras, ONNX). drop: true is hidden "
+        "(nn.MultiheadAttention). Default: keep.",
+    )
+    key_padding_mask: str | None = option(
+        RULES, "FILE", "(B, S) or (S,): true or 1 where a key is real, not padding."
+    )
+    kv_lengths: str | None = option(RULES, LIST, "Number of real keys in each batch entry: 3,5.")
+    query_lengths: str | None = option(
+        RULES, LIST, "Number of real queries in each batch entry; the others give zeros."
+    )
+    causal_align: Align | None = option(
+        RULES,
+        None,
+        "top-left aligns the first query with the first key (PyTorch, JAX, ONNX without a cache), "
+        "bottom-right the last query with the last key (FlashAttention, decoding with a KV "
+        "cache). Default: top-left.",
+    )
+    query_offset: str | None = option(
+        RULES, LIST, "Position of query 0 among the keys, one for all or one for each batch entry."
+    )
+    window: str | None = option(
+        RULES,
+        "N or LEFT,RIGHT",
+        "Query i, at position p = i + offset, sees keys p - LEFT to p + RIGHT, both included; -1 "
+        "or none is unbounded. N is N,N.",
+    )
+    segment_ids: str | None = option(
+        RULES,
+        LIST,
+        "(B, L) or (L,), of packed sequences: which one each token belongs to: 0,0,0,1,1. A query "
+        "sees only keys of its own.",
+    )
+    kv_segment_ids: str | None = option(
+        RULES, LIST, "The same of the keys, (B, S) or (S,). Default: that of the queries."
+    )
+    wq: str | None = option(
+        SELF, "FILE", "query = X · W + b, with W (in, out): the transpose of nn.Linear's weight."
+    )
+    wk: str | None = option(SELF, "FILE", "Likewise for the key.")
+    wv: str | None = option(SELF, "FILE", "Likewise for the value.")
+    wo: str | None = option(SELF, "FILE", "Output projection: context · W + b.")
+    bq: str | None = option(SELF, LIST, "Bias of the query.")
+    bk: str | None = option(SELF, LIST, "Bias of the key.")
+    bv: str | None = option(SELF, LIST, "Bias of the value.")
+    bo: str | None = option(SELF, LIST, "Bias of the output.")
+    q_norm: str | None = option(
+        SELF,
+        LIST,
+        "Weight of the RMS norm of each head's query, or of all heads' together, before it is "
+        "rotated (Qwen 3, OLMo 2; of Gemma 3, 1 plus what it stores).",
+    )
+    k_norm: str | None = option(SELF, LIST, "Likewise for the key.")
+    norm_eps: float | None = option(
+        SELF, "X", "What these norms add to the mean squares. Default: 1e-6.", parser=number
+    )
+    checkpoint: str | None = option(
+        SELF,
+        "FILE[#PREFIX]",
+        "Take all of these from a layer of an NPZ or safetensors checkpoint; attncli info lists "
+        "its layers.",
+    )
+    config: str | None = option(
+        SELF,
+        "FILE",
+        "Take heads, scale, rotation and rules of that layer from the config.json that "
+        "Transformers keeps beside the checkpoint.",
+    )
+    positions: Literal["sinusoidal"] | None = option(
+        SELF, None, "Positional encoding to add to X first."
+    )
+    heads: int | None = option(
+        SHAPES, "H", "Split the width of packed 2-D or 3-D inputs into H heads.", parser=whole()
+    )
+    kv_heads: int | None = option(
+        SHAPES, "G", "Number of key and value heads, if fewer than H.", parser=whole()
+    )
+    layout: str | None = option(
+        SHAPES,
+        "AXES",
+        "Order of the axes (batch, head, sequence, d for width): sd; bsd (default), hsd, sbd or "
+        "shd; bhsd (default), bshd or sbhd.",
+        autocompletion=one_of(*LAYOUTS),
+    )
+    without: str | None = option(
+        RULES,
+        "NAMES",
+        "Leave out entries of the problem file, of what --config says, or wo, bo and sinks of the "
+        "checkpoint's layer, as in causal,mask.",
+    )
+    precision: PrecisionName | None = option(
+        SHAPES, None, "Computing dtype. Default: the widest input dtype, at least float32."
+    )
+    dtype: Literal["bfloat16"] | None = option(
+        SHAPES,
+        None,
+        "Read 2-byte elements of NPY and NPZ files as bfloat16, unless they are float16.",
+    )
+    tokens: str | None = option(
+        LABELS, "LABELS", "Names of both queries and keys: a file with one per line, or a,b,c."
+    )
+    query_labels: str | None = option(LABELS, "LABELS", "Names of the queries only.")
+    key_labels: str | None = option(LABELS, "LABELS", "Names of the keys only.")
 
     def given(self) -> dict[str, object]:
         """Return the options that were given, under their Python names."""
         values = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ("files", "without", "dtype")
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("files", "without", "dtype")
         }
         if values.pop("alibi"):
             if values["alibi_slopes"] is not None:
@@ -359,88 +234,142 @@ class ProblemOptions:
         }
 
 
+class _Pick:
+    """What both kinds of picking have in common: how the words are read."""
+
+    batch: str | int | None
+    head: str | int | None
+
+    def among(self, counts: tuple[int, int], axes: str) -> Picked:
+        """Return what is picked of so many batch entries and heads.
+
+        Raises
+        ------
+        UsageError
+            There is no such axis, by its letter, or no such index.
+        """
+        return Picked(
+            _picked("--batch", self.batch, counts[0], exists="b" in axes),
+            _picked("--head", self.head, counts[1], exists="h" in axes),
+        )
+
+
+def _picked(name: str, words: str | int | None, count: int, *, exists: bool) -> Indices | None:
+    if words is None:
+        return None
+    if not exists:
+        raise UsageError(
+            f"{name} {words}: the inputs have no such axis", hint="see --layout and --heads"
+        )
+    if isinstance(words, int):
+        return index_of(name, words, count)
+    return indices_in(name, words, count)
+
+
+@dataclass(eq=False, repr=False)
+class PickOptions(_Pick):
+    """Some batch entries, some heads."""
+
+    batch: str | None = option(
+        SHOWN,
+        "B",
+        "Only these batch entries, counted from 0: one (-1 is the last one), several (0,3) or a "
+        "range (4:8, without 8).",
+    )
+    head: str | None = option(
+        SHOWN,
+        "H",
+        "Only these heads, in the same way. A terminal shows the first 4 tables or 16 pictures, a "
+        "pipe the first 16 tables.",
+    )
+
+
+@dataclass(eq=False, repr=False)
+class PickOneOptions(_Pick):
+    """One batch entry, one head."""
+
+    batch: int | None = option(
+        SHOWN, "B", "Only one batch entry, counted from 0 (-1 is the last one).", parser=whole()
+    )
+    head: int | None = option(
+        SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).", parser=whole()
+    )
+
+
 @dataclass(eq=False, repr=False)
 class AverageOptions:
     """The heads together."""
 
-    average_heads: Annotated[
-        bool,
-        Option(
-            "--average-heads", help="Average the weights over the heads.", rich_help_panel=SHOWN
-        ),
-    ] = False
+    average_heads: bool = switch(SHOWN, "Average the weights over the heads.")
+
+
+class _Formatted:
+    """What all commands have in common that print JSON."""
+
+    format: str
+    json: bool
+
+    def __post_init__(self) -> None:
+        if self.json and self.format not in (type(self).format, "json"):
+            raise UsageError(f"--json and --format {self.format}: leave one of the two out")
+        self.format = "json" if self.json else self.format
+
+
+def _json() -> Any:
+    return switch(SHOWN, "The same as --format json.")
 
 
 @dataclass(eq=False, repr=False)
-class OutputOptions:
+class OutputOptions(_Formatted):
     """What `compute` shows and saves."""
 
-    show: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAMES",
-            autocompletion=list_of(*SHOWABLE),
-            help=f"Which of {', '.join(SHOWABLE)}, separated by commas. Default: weights,context. "
-            "Repeatable.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = None
-    format: Annotated[
-        Literal["table", "markdown", "json", "yaml", "csv", "tsv", "npy", "npz"],
-        Option(
-            "--format",
-            "-f",
-            help="markdown has the tables of a pipe; csv, tsv and npy hold one array: the context, "
-            "unless --show names another; csv and tsv also stats or top.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = "table"
-    save: Annotated[
-        list[str] | None,
-        Option(
-            metavar="[NAME=]PATH",
-            help="Write a file: context=c.csv, weights,lse=w.npz, or out.npz with what --show "
-            "names. Repeatable.",
-            rich_help_panel=MOST_USED,
-        ),
-    ] = None
-    top: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=1,
-            help="Keys that --show top lists for each query. Default: 3.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
-    max_rows: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=0,
-            help="Rows of a table; 0 shows all. Default: 20 in a terminal, 64 in a pipe.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
-    max_cols: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=0,
-            help="Columns of a table; 0 shows all. What does not fit a terminal stands below the "
-            "rest. Default: what fits, or 64 in a pipe.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
-    with_labels: Annotated[
-        bool,
-        Option(
-            "--with-labels",
-            help="Write the names of queries and keys into CSV and TSV, too: above and in front of "
-            "the numbers.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = False
+    show: list[str] | None = option(
+        MOST_USED,
+        "NAMES",
+        f"Which of {', '.join(SHOWABLE)}, separated by commas. Default: weights,context. "
+        "Repeatable.",
+        autocompletion=list_of(*SHOWABLE),
+    )
+    format: Literal["table", "markdown", "json", "yaml", "csv", "tsv", "npy", "npz"] = option(
+        MOST_USED,
+        None,
+        "markdown has the tables of a pipe; csv, tsv and npy hold one array: the context, unless "
+        "--show names another; csv and tsv also stats or top.",
+        "--format",
+        "-f",
+        default="table",
+    )
+    save: list[str] | None = option(
+        MOST_USED,
+        "[NAME=]PATH",
+        "Write a file: context=c.csv, weights,lse=w.npz, or out.npz with what --show names. "
+        "Repeatable.",
+    )
+    json: bool = _json()
+    top: int | None = option(
+        SHOWN,
+        "N",
+        "Keys that --show top lists for each query. Default: 3.",
+        parser=whole(1),
+    )
+    max_rows: int | None = option(
+        SHOWN,
+        "N",
+        "Rows of a table; 0 shows all. Default: 20 in a terminal, 64 in a pipe.",
+        parser=whole(0),
+    )
+    max_cols: int | None = option(
+        SHOWN,
+        "N",
+        "Columns of a table; 0 shows all. What does not fit a terminal stands below the rest. "
+        "Default: what fits, or 64 in a pipe.",
+        parser=whole(0),
+    )
+    with_labels: bool = switch(
+        SHOWN,
+        "Write the names of queries and keys into CSV and TSV, too: above and in front of the "
+        "numbers.",
+    )
 
     @property
     def is_tables(self) -> bool:
@@ -454,20 +383,92 @@ class OutputOptions:
 
 
 @dataclass(eq=False, repr=False)
+class ExplainOptions(_Formatted):
+    """Which queries are explained, and how."""
+
+    query: str = option(
+        MOST_USED,
+        "I or LABEL",
+        "The query, counted from 0 (-1 is the last one), or its label; several with commas (0,2 "
+        "or cat,sat) or a range (0:3, without 3).",
+        default="0",
+    )
+    format: Literal["text", "markdown", "json"] = option(
+        MOST_USED,
+        None,
+        "Format of the explanation; markdown has LaTeX formulas.",
+        "--format",
+        "-f",
+        default="text",
+    )
+    json: bool = _json()
+    keys: int | None = option(
+        SHOWN,
+        "N",
+        "Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: 12, or "
+        "all if there are at most 13; in JSON all if there are at most 1,000.",
+        parser=whole(0),
+    )
+
+
+@dataclass(eq=False, repr=False)
+class CheckOptions(_Formatted):
+    """What is judged, how strictly, and how it is told."""
+
+    expect: list[str] | None = option(
+        MOST_USED,
+        "[NAME=]FILE",
+        "Required: the output of the other implementation, its context, or NAME=FILE with "
+        "weights, lse, scores, raw or capped. Repeatable.",
+    )
+    diagnose: bool = option(
+        MOST_USED,
+        None,
+        "Look for the mistake that explains a mismatch, or that the tolerance of a 16-bit file "
+        "hides.",
+        "--diagnose/--no-diagnose",
+        default=True,
+    )
+    strict: bool = switch(
+        MOST_USED,
+        "Exit with 1 also where the output passes, but a known mistake explains its errors.",
+    )
+    diff: str | None = option(
+        MOST_USED, "PATH", "Draw the signed difference into a .png, .svg or .pdf file."
+    )
+    format: Literal["text", "json"] = option(
+        MOST_USED, None, "Format of the report; json is for CI.", "--format", "-f", default="text"
+    )
+    json: bool = _json()
+    rtol: float | None = option(
+        JUDGING,
+        "X",
+        "Relative tolerance, in place of the earned one, which follows from the rounding errors "
+        "of the textbook formula in the file's own dtype; --atol is then 0 unless given.",
+        parser=positive,
+    )
+    atol: float | None = option(
+        JUDGING,
+        "X",
+        "Absolute tolerance, in place of the earned one; --rtol is then 0 unless given.",
+        parser=positive,
+    )
+    time_limit: float | None = option(
+        JUDGING, "SECONDS", "Time limit of the diagnosis. Default: 10.", parser=positive
+    )
+
+
+@dataclass(eq=False, repr=False)
 class DigitsOptions:
     """How many digits a person sees."""
 
-    digits: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=0,
-            max=17,
-            help="Decimals in tables, text and markdown; files and other formats hold every digit. "
-            "Default: 4; explain takes 1 or more.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
+    digits: int | None = option(
+        SHOWN,
+        "N",
+        "Decimals in tables, text and markdown; files and other formats hold every digit. "
+        "Default: 4; explain takes 1 or more.",
+        parser=whole(0, 17),
+    )
 
     @property
     def decimals(self) -> int:
@@ -477,24 +478,37 @@ class DigitsOptions:
     def tell_of_all(self, kind: str, *, quiet: bool) -> None:
         """Say that a format holds every digit, where another number of them was asked for."""
         if self.digits is not None:
-            note(
-                f"--digits: only for tables, text and markdown; {kind} holds every digit",
-                quiet=quiet,
-            )
+            words = f"--digits: only for tables, text and markdown; {kind} holds every digit"
+            note(words, quiet=quiet)
 
 
 @dataclass(eq=False, repr=False)
-class RunOptions:
+class ScreenOptions:
+    """What the program says, and in which colours."""
+
+    quiet: bool = switch(
+        RUN, "Print no notes and no warnings, but that the example is used.", "--quiet", "-q"
+    )
+    color: Literal["auto", "always", "never"] = option(
+        RUN,
+        None,
+        "Colours in terminals; the variable NO_COLOR turns them off, unless always.",
+        default="auto",
+    )
+    no_color: bool = switch(RUN, "The same as --color never.")
+
+    def __post_init__(self) -> None:
+        if self.no_color:
+            self.color = "never"
+
+
+@dataclass(eq=False, repr=False)
+class RunOptions(ScreenOptions):
     """How the program runs."""
 
-    threads: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=1,
-            help="The most threads to use. Default: all cores that the process may use.",
-            rich_help_panel=RUN,
-        ),
-    ] = None
-    quiet: Quiet = False
-    color: Color = "auto"
+    threads: int | None = option(
+        RUN,
+        "N",
+        "The most threads to use. Default: all cores that the process may use.",
+        parser=whole(1),
+    )

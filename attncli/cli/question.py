@@ -11,8 +11,13 @@ from attncli.indices import EVERYTHING, Picked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.cli.options import AverageOptions, ProblemOptions, RunOptions
-    from attncli.cli.picking import PickOneOptions, PickOptions
+    from attncli.cli.options import (
+        AverageOptions,
+        PickOneOptions,
+        PickOptions,
+        ProblemOptions,
+        RunOptions,
+    )
     from attncli.gather import Finished
     from attncli.gather.maps import Kind
     from attncli.problem import Problem
@@ -84,7 +89,7 @@ def finished_only(answer: Finished) -> UsageError:
 
 def ask_whole(options: ProblemOptions, pick: PickOneOptions, run: RunOptions) -> Asked:
     """Return the problem with all its batch entries and heads, and what is picked of them."""
-    from attncli.cli.picking import PickOneOptions
+    from attncli.cli.options import PickOneOptions
 
     question = ask(options, PickOneOptions(), run)
     return question._replace(picked=_among(question.problem, pick))

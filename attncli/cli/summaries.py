@@ -67,7 +67,7 @@ class Summaries:
 
     @cached_property
     def _stats(self) -> tuple[HeadStats, ...]:
-        from attncli.cli.progress import progress_bar
+        from attncli.cli.terminal import progress_bar
         from attncli.summaries.stats import statistics
 
         with progress_bar(quiet=self._run.quiet) as progress:

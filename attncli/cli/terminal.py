@@ -1,25 +1,29 @@
-"""What the program says on stderr, and what stdout can show."""
+"""What the program says on stderr, what stdout can show, and the progress of long work."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import stat
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
+from attncli._version import ISSUES
 from attncli.errors import AttnError, AttnWarning, OutputError
 from attncli.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import BinaryIO, TextIO
 
     from rich.console import Console
+    from rich.progress import Progress
 
 __all__ = [
     "advice",
@@ -32,19 +36,28 @@ __all__ = [
     "piped_in",
     "print_document",
     "print_text",
+    "progress_bar",
     "say",
+    "say_defect",
     "say_error",
     "say_system",
     "shows_unicode",
     "width",
 ]
 
-# Rich folds at the console's width; a pipe has none.
+# Columns: Rich folds at the console's width, and a pipe has none.
 _NO_WIDTH = 1_000_000
-# A name in a file may have millions of letters; two paths and a sentence have not.
+# Characters: a name in a file may have millions; two paths and a sentence have not.
 _LONGEST = 10_000
-# Narrower terminals say no size, or have no room for words.
+# Columns: narrower terminals say no size, or have no room for words.
 _NARROWEST = 20
+# Seconds before progress is shown.
+_PATIENCE = 1.0
+_OUT_OF_MEMORY = AttnError(
+    "there is not enough memory for this problem",
+    hint="a part of it needs less: fewer queries, one batch entry or one head; weights that go "
+    "straight into a file need next to none: --show context --save weights=w.npy",
+)
 
 
 def say(kind: str, message: str) -> None:
@@ -52,7 +65,9 @@ def say(kind: str, message: str) -> None:
     # To print, no file means stdout: there a message would be taken for a result.
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            line = f"{kind}: {printable(_shortened(message))}"
+            if len(message) > _LONGEST:
+                message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
+            line = f"{kind}: {printable(message)}"
             print(_wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)  # noqa: T201
 
 
@@ -64,15 +79,12 @@ def _wrapped(line: str) -> str:
         return line
     if columns < _NARROWEST or len(line) <= columns // 2:
         return line
-    from attncli.view.wrapping import wrapped
+    import textwrap
 
-    return "\n".join(wrapped(line.split(" "), columns))
-
-
-def _shortened(message: str) -> str:
-    if len(message) <= _LONGEST:
-        return message
-    return f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
+    broken = textwrap.wrap(
+        line, columns, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(broken)
 
 
 def note(message: str, *, quiet: bool) -> None:
@@ -81,11 +93,26 @@ def note(message: str, *, quiet: bool) -> None:
         say("note", message)
 
 
-def say_error(error: AttnError) -> None:
-    """Write an error and its hint to stderr."""
-    say("error", error.message)
+def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
+    """Write an error and its hint to stderr; an argument that was an option is called so."""
+    say("error", _by_option(error.message, argv))
     if error.hint is not None:
         say("hint", error.hint)
+
+
+def _by_option(message: str, argv: Sequence[str]) -> str:
+    """Return a message that begins with the option of the command line that it is about."""
+    given = dict(zip(argv, [*argv[1:], ""], strict=True))
+    given |= dict(word.split("=", 1) for word in argv if word.startswith("--") and "=" in word)
+    given.pop("--query", None)  # messages mean the matrix Q
+    argument, also, source = re.match(r"(\w*)( \((?:--)?([\w-]+)\))?", message).groups("")  # type: ignore[union-attr]
+    for name, length in ((source, len(argument + also)), (argument, len(argument))):
+        if (option := f"--{name.replace('_', '-')}") in given:
+            return option + message[length:]
+    for option, value in given.items():
+        if option.startswith("--") and value and re.match(re.escape(value) + r"[\s:#]", message):
+            return f"{option}: {message}"
+    return message
 
 
 def say_system(error: OSError | MemoryError) -> None:
@@ -93,12 +120,19 @@ def say_system(error: OSError | MemoryError) -> None:
     if isinstance(error, OSError):
         say("error", f"{error.filename or 'standard output'}: {error.strerror or error}")
     else:
-        say("error", "there is not enough memory for this problem")
-        say(
-            "hint",
-            "a part of it needs less: fewer queries, one batch entry or one head; weights that go "
-            "straight into a file need next to none: --show context --save weights=w.npy",
-        )
+        say_error(_OUT_OF_MEMORY)
+
+
+def say_defect(error: Exception) -> None:
+    """Write what must not happen and where to report it; the traceback only if it is wanted."""
+    if os.environ.get("ATTNCLI_DEBUG"):
+        sys.excepthook(type(error), error, error.__traceback__)
+    words = " ".join(str(error).split())
+    say(
+        "error",
+        f"attncli itself failed with {type(error).__name__}{': ' if words else ''}{words}; please "
+        f"report it at {ISSUES}, with what ATTNCLI_DEBUG=1 shows",
+    )
 
 
 @contextmanager
@@ -124,6 +158,56 @@ def _say_warnings(caught: Sequence[warnings.WarningMessage], *, quiet: bool) -> 
             say("warning", message)
 
 
+@contextmanager
+def progress_bar(
+    words: str = "computing", *, quiet: bool
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Show on a terminal what work is done, from its first second on.
+
+    Yields a function that takes blocks done and blocks in all, from any thread; None where stderr
+    is no terminal. Nobody has to call it: a bar without numbers moves to and fro.
+    """
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    bar = _Bar(words)
+    try:
+        yield bar.update
+    finally:
+        bar.close()
+
+
+class _Bar:
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self._progress: Progress | None = None
+        self._timer = threading.Timer(_PATIENCE, self._open)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        progress = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        progress.add_task(self._words, total=None)
+        progress.start()
+        self._progress = progress
+
+    def update(self, done: int, total: int) -> None:
+        """Show how much is done."""
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=done, total=total)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._timer.cancel()
+        self._timer.join()
+        if self._progress is not None:
+            self._progress.stop()
+
+
 def is_terminal() -> bool:
     """Return whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
@@ -134,6 +218,11 @@ def width() -> int | None:
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
+def height() -> int | None:
+    """Return the lines of the terminal, or None where stdout is none."""
+    return shutil.get_terminal_size().lines if is_terminal() else None
+
+
 def piped_in() -> bool:
     """Return whether something is piped in: stdin is a pipe, a socket or a regular file."""
     try:
@@ -141,11 +230,6 @@ def piped_in() -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
-
-
-def height() -> int | None:
-    """Return the lines of the terminal, or None where stdout is none."""
-    return shutil.get_terminal_size().lines if is_terminal() else None
 
 
 def console(color: str) -> Console:
@@ -159,7 +243,7 @@ def console(color: str) -> Console:
 
     depth = color_depth(color)
     return Piped(
-        file=_stdout() if shows_unicode() else cast("TextIO", _InAscii(_stdout())),
+        file=_stdout(),
         width=width() or _NO_WIDTH,
         force_terminal=depth != "none",
         color_system=None if depth == "none" else depth,
@@ -188,21 +272,6 @@ def shows_unicode() -> bool:
     """Return whether stdout takes more than ASCII."""
     encoding = (_stdout().encoding or "ascii").lower()
     return encoding.replace("-", "") in ("utf8", "utf16", "utf32", "gb18030")
-
-
-class _InAscii:
-    """A stream for text whose signs are no part of its layout: they are written in ASCII."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        from attncli.view.signs import FORMULA_SIGNS, known
-
-        return self._stream.write(known(text, unicode=False, signs=FORMULA_SIGNS))
 
 
 def print_text(text: str) -> None:

@@ -21,15 +21,16 @@ from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
-from attncli.indices import index_of
+from attncli.indices import index_of, indices_of, range_of
 from attncli.labelled import named_index
 from attncli.problem import posed_problem
+from attncli.text import whole_number
 
 if TYPE_CHECKING:
     from attncli.explanation.row import QueryRow
     from attncli.problem import Problem
 
-__all__ = ["explain", "query_index"]
+__all__ = ["explain", "query_index", "query_indices"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -165,9 +166,40 @@ def _output_share(problem: Problem, head: int, context: Array | None) -> OutputS
     )
 
 
-def query_index(problem: Problem, text: str) -> int:
+def query_index(problem: Problem, text: str, name: str = "query") -> int:
     """Return the index of a query that a user named, see `attncli.labelled.named_index`."""
-    return named_index("query", text, problem.shape[2], problem.query_labels, of="query")
+    return named_index(name, text, problem.shape[2], problem.query_labels, of="query")
+
+
+def query_indices(problem: Problem, text: str) -> tuple[int, ...]:
+    """Return the indices of the queries that ``--query`` names.
+
+    Parameters
+    ----------
+    problem : Problem
+    text : str
+        An index or a label; several of them with commas; ranges as in Python (``0:3``), or from a
+        label up to another (``cat:mat``).
+
+    Raises
+    ------
+    UsageError
+        There is no such query.
+    """
+    name, labels, count = "--query", problem.query_labels or (), problem.shape[2]
+    found: list[int] = []
+    for part in [text] if text in labels else map(str.strip, text.split(",")):
+        first, colon, last = part.partition(":")
+        if part in labels or not colon:
+            found.append(query_index(problem, part, name))
+            continue
+        start, stop = whole_number(first), whole_number(last)
+        if first and start is None:
+            start = query_index(problem, first, name)
+        if last and stop is None:
+            stop = query_index(problem, last, name) + 1
+        found += range(*range_of(name, (start, stop), count))
+    return indices_of(name, found, count)
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
