@@ -50,7 +50,7 @@ def test_dpi_sets_the_size_of_a_png(tutorial: Path, attncli: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "points"), [("3.3", (237.6, None)), ("10x4", (None, 288)), ("5 × 20", (360, None))]
+    ("size", "points"), [("3.3", (237.6, None)), ("10x4", (720, 288)), ("5 × 20", (360, 1440))]
 )
 def test_a_picture_may_have_a_size(
     size: str, points: tuple[float | None, float | None], tutorial: Path, attncli: Run
@@ -59,7 +59,7 @@ def test_a_picture_may_have_a_size(
     sides = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', Path("p.svg").read_text("utf-8"))
     assert sides is not None
     for found, wanted in zip(sides.groups(), points, strict=True):
-        assert wanted is None or float(found) == pytest.approx(wanted, abs=1)
+        assert wanted is None or float(found) == pytest.approx(wanted, abs=0.1)
 
 
 @pytest.mark.parametrize("size", ["3.3x", "x", "0.5", "3x4x5", "wide", "1e3", "-3", "200", "nan"])
@@ -404,12 +404,9 @@ def test_integers_are_subtracted_as_numbers_and_batch_entries_are_called_so(
 
 
 def test_letters_that_no_font_has_are_told(tutorial: Path, attncli: Run) -> None:
-    line = ["heatmap", "q.csv", "k.csv", "--query-labels", "\U00013000,b", "--out"]
+    line = ["heatmap", "q.csv", "k.csv", "--query-labels", "\u0378,b", "--out"]
     (note,) = attncli(*line, "w.png").good().messages
-    assert note == (
-        "note: no font here for \U00013000: boxes are drawn; a .svg file keeps the characters, a "
-        ".png needs a font that has them (Noto Sans CJK, Noto Emoji)"
-    )
+    assert "no font here for \u0378: boxes are drawn" in note
     assert attncli(*line, "w.svg").good().messages == []
 
 
@@ -576,13 +573,13 @@ def test_padded_queries_that_are_not_drawn_are_not_counted(folder: Path, attncli
 
 
 def test_labels_without_a_font_are_named_up_to_two(folder: Path, attncli: Run) -> None:
-    many = "".join(chr(0xE000 + n) for n in range(40))
+    many = "\u0378" * 40
     told = attncli("heatmap", "--title", many, "--out", "w.pdf").good().messages[-1]
     assert f"no font here for {many[:12]}…{many[-11:]}: boxes" in told
     np.save("x.npy", np.eye(4))
-    words = ["--tokens", "a\ue001,b,\ue003,\ue002c", "--out", "w.png"]
+    words = ["--tokens", "a\u0378,b,\u0379,\u0380c", "--out", "w.png"]
     told = attncli("heatmap", "x.npy", "x.npy", *words).good().messages[-1]
-    assert "no font here for a\ue001, \ue003 and 1 more: boxes" in told
+    assert "no font here for a\u0378, \u0379 and 1 more: boxes" in told
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -1,4 +1,4 @@
-"""The drawn figure: colours of cells, places of texts, bytes and metadata."""
+"""The drawn figure: colours of cells, places and fonts of texts, its size, bytes and metadata."""
 
 import math
 import re
@@ -6,27 +6,29 @@ import struct
 import warnings
 import zlib
 from io import BytesIO
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
+from matplotlib.font_manager import fontManager
 from matplotlib.image import imread
-from matplotlib.patches import Polygon
 from matplotlib.text import Text
 from process import long_but
 
 from attncli.describing.pictures import picture_format, read_texts
-from attncli.errors import InputError, UsageError
+from attncli.errors import InputError
 from attncli.view.color import blues, diverging, ink
-from attncli.view.figure.drawing import draw, fit, render
-from attncli.view.figure.style import boxed_texts
+from attncli.view.figure import drawing
+from attncli.view.figure.drawing import Look, NoRoomError
+from attncli.view.figure.render import render
+from attncli.view.figure.style import font_families, letters_without_font
 from attncli.view.pictures.panel import make_panel, split
 from attncli.view.pictures.picture import make_picture
-from attncli.view.pictures.room import cell_limit, grid_columns, panel_size
+from attncli.view.pictures.sizes import grid_columns, panel_size
 
 TOKENS = [
     "[CLS]",
@@ -48,6 +50,10 @@ TUTORIAL = [[0.5761, 0.2119, 0.2119], [0.2119, 0.5761, 0.2119]]
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
+def draw(picture, **look):
+    return drawing.draw(picture, Look(**look)).figure
+
+
 def weights(rows, across, heads=None, seed=0):
     shape = (rows, across) if heads is None else (heads, rows, across)
     raw = np.random.default_rng(seed).random(shape) ** 4
@@ -56,12 +62,11 @@ def weights(rows, across, heads=None, seed=0):
 
 def pixels_of(figure, panel=0):
     """Return a function from a place in a panel to the colour of the pixel there."""
-    image = imread(BytesIO(render(figure, "png", dpi=100)))
+    image = imread(BytesIO(render(figure, "png")))
     box = figure.axes[panel].transData
-    scale = 100 / figure.dpi
 
     def at(x, y):
-        left, bottom = box.transform((x, y)) * scale
+        left, bottom = box.transform((x, y))
         return (image[image.shape[0] - 1 - int(bottom), int(left), :3] * 255).round().astype(int)
 
     return at
@@ -72,13 +77,16 @@ def texts_of(figure):
     renderer = FigureCanvasAgg(figure).get_renderer()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # The places of texts alone, without a pixel.
         figure.draw_without_rendering()
         return [
             (text.get_text(), text.get_window_extent(renderer))
             for text in figure.findobj(Text)
             if text.get_visible() and text.get_text().strip()
         ]
+
+
+def words_of(figure):
+    return [text for text, _ in texts_of(figure)]
 
 
 def assert_nothing_overlaps(figure):
@@ -95,42 +103,57 @@ def assert_nothing_overlaps(figure):
     assert not [(boxes[i][0], boxes[j][0]) for i, j in clash]
 
 
+# --- cells --------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("what", ["weights", "scores"])
-def test_each_cell_has_the_colour_of_its_value(what):
+def test_each_cell_and_the_colour_bar_have_the_colour_of_their_value(what):
     values = weights(7, 5) - (0.1 if what == "scores" else 0)
     picture = make_picture([make_panel(values)], what=what)
-    at = pixels_of(draw(picture, annotate=False))
+    figure = draw(picture, annotate=False)
+    at = pixels_of(figure)
+    color = blues if what == "weights" else diverging
     for (i, j), value in np.ndenumerate(values):
         share = value / picture.vmax
-        expected = blues(share) if what == "weights" else diverging(0.5 + share / 2)
+        expected = color(share if what == "weights" else 0.5 + share / 2)
         assert np.abs(at(j, i) - expected).max() <= 4
-
-
-@pytest.mark.parametrize("what", ["weights", "scores"])
-def test_the_colour_bar_is_darkest_at_its_upper_end(what):
-    at = pixels_of(draw(make_picture([make_panel([[0.25, 1.0]])], what=what)), panel=-1)
-    color = blues if what == "weights" else diverging
+    at = pixels_of(figure, panel=-1)
     for share in (0.05, 0.95):
         assert np.abs(at(0.5, share) - color(share)).max() <= 8
 
 
-def test_hidden_cells_are_grey_and_hatched_and_explained():
+@pytest.mark.parametrize("transparent", [False, True])
+def test_hidden_cells_are_grey_and_hatched_and_explained(transparent):
     hidden = np.triu(np.ones((4, 4), bool), 1)
-    figure = draw(make_picture([make_panel(np.zeros((4, 4)), hidden)]), annotate=False)
+    picture = make_picture([make_panel(np.zeros((4, 4)), hidden)])
+    figure = draw(picture, annotate=False, transparent=transparent)
     at = pixels_of(figure)
-    seen = {
-        tuple(at(3 + dx / 40, dy / 40).tolist()) for dx in range(-15, 16) for dy in range(-15, 16)
-    }
+    spots = np.linspace(-0.4, 0.4, 31)
+    seen = {tuple(at(3 + x, y).tolist()) for x in spots for y in spots}
     assert (205, 205, 205) in seen
     assert len(seen) > 2
     assert all(max(color) - min(color) <= 2 for color in seen)
     assert tuple(at(0, 3)) == blues(0)
-    assert "hidden" in [text for text, _ in texts_of(figure)]
-    plain = draw(make_picture([make_panel(np.zeros((4, 4)))]))
-    assert "hidden" not in [text for text, _ in texts_of(plain)]
+    assert "hidden" in words_of(figure)
+    assert "hidden" not in words_of(draw(make_picture([make_panel(np.zeros((4, 4)))])))
 
 
-def test_numbers_are_written_in_readable_ink():
+def test_a_transparent_figure_has_no_background():
+    picture = make_picture([make_panel(TUTORIAL)])
+    for transparent, alpha in ((False, 1), (True, 0)):
+        image = imread(BytesIO(render(draw(picture, transparent=transparent), "png")))
+        assert image.shape[2] == 4
+        assert image[0, 0, 3] == alpha
+
+
+@pytest.mark.parametrize(("count", "lines"), [(6, True), (40, False)])
+def test_thin_lines_part_the_cells_of_small_maps(count, lines):
+    at = pixels_of(draw(make_picture([make_panel(np.ones((count, count)))]), annotate=False))
+    between = [at(0.5 + step, 1) for step in np.linspace(-0.05, 0.05, 21)]
+    assert any(np.abs(color - blues(1)).max() > 4 for color in between) is lines
+
+
+def test_numbers_stand_in_their_cells_in_readable_ink():
     figure = draw(make_picture([make_panel(TUTORIAL)]))
     numbers = {t.get_position(): t for t in figure.axes[0].texts}
     for (i, j), value in np.ndenumerate(np.array(TUTORIAL)):
@@ -139,36 +162,59 @@ def test_numbers_are_written_in_readable_ink():
         assert to_rgb(text.get_color()) == to_rgb(ink(blues(value / 0.5761)))
 
 
-def test_on_a_logarithmic_scale_numbers_keep_their_digits():
-    picture = make_picture([make_panel([[0.9, 0.0123, 4.56e-5]])], log=True)
-    for digits, expected in ((2, ["0.90", "0.012", "4.6e−05"]), (0, ["0.9", "0.01", "5e−05"])):
-        shown = [text.get_text() for text in draw(picture, digits=digits).axes[0].texts]
-        assert shown == expected
-
-
-def test_numbers_are_left_out_where_they_cannot_be_read_or_are_not_wanted():
-    assert not draw(make_picture([make_panel(weights(21, 21))])).axes[0].texts
-    assert not draw(make_picture([make_panel(TUTORIAL)]), annotate=False).axes[0].texts
-    forced = draw(make_picture([make_panel(weights(21, 21))]), annotate=True)
-    assert len(forced.axes[0].texts) == 441
-    with pytest.raises(UsageError, match="at most 2500 cells, found 3600"):
-        draw(make_picture([make_panel(weights(60, 60))]), annotate=True)
+@pytest.mark.parametrize("shape", [(8, 12), (7, 11)])
+def test_numbers_stand_in_the_middle_of_pooled_cells(shape):
+    values = weights(*(-(-size // wide) for size, wide in zip(shape, (2, 3), strict=True)))
+    picture = make_picture([make_panel(values)], block=(2, 3), shape=shape)
+    figure = draw(picture, annotate=True)
+    numbers = {t.get_position(): t.get_text() for t in figure.axes[0].texts}
+    for (i, j), value in np.ndenumerate(values):
+        across = np.arange(shape[1])[3 * j : 3 * j + 3].mean()
+        down = np.arange(shape[0])[2 * i : 2 * i + 2].mean()
+        assert numbers[across, down] == f"{value:.2f}"
+    assert_nothing_overlaps(figure)
 
 
 @pytest.mark.parametrize(
     ("shape", "heads", "shown"), [((20, 20), 1, True), ((20, 21), 1, False), ((15, 14), 2, False)]
 )
 def test_four_hundred_cells_of_all_maps_have_numbers_unasked(shape, heads, shown):
-    panels = [make_panel(np.full(shape, 0.5))] * heads
-    assert bool(draw(make_picture(panels)).axes[0].texts) == shown
+    picture = make_picture([make_panel(np.full(shape, 0.5))] * heads)
+    assert bool(draw(picture).axes[0].texts) is shown
+    assert len(draw(picture, annotate=True).axes[0].texts) == math.prod(shape)
+    assert not draw(picture, annotate=False).axes[0].texts
 
 
 def test_numbers_are_as_small_as_their_cells_need():
     figure = draw(make_picture([make_panel(np.full((2, 20), 0.5))]), digits=4)
-    left, right = figure.axes[0].transData.transform([(0, 0), (1, 0)])[:, 0]
     widths = [box.width for text, box in texts_of(figure) if text == "0.5000"]
+    left, right = figure.axes[0].transData.transform([(0, 0), (1, 0)])[:, 0]
     assert len(widths) == 2 * 20
     assert max(widths) < right - left
+
+
+def test_a_last_cell_of_fewer_keys_ends_where_they_end():
+    picture = make_picture([make_panel(weights(3, 3))], shape=(8, 8), block=(3, 3))
+    axes = draw(picture).axes[0]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 7.5), (7.5, -0.5))
+
+
+@pytest.mark.parametrize(("dpi", "size"), [(50, None), (50, (3.0, 3.0)), (150, (20.0, 20.0))])
+def test_a_cell_never_gets_less_than_a_pixel(dpi, size):
+    picture = make_picture([make_panel(np.zeros((1200, 1000)))])
+    drawn = drawing.draw(picture, Look(dpi=dpi, size=size))
+    drawn.figure.draw_without_rendering()
+    box, sides = drawn.figure.axes[0].get_position(), drawn.figure.get_size_inches() * dpi
+    assert drawn.picture.cells[0] <= math.ceil(box.height * sides[1])
+    assert drawn.picture.cells[1] <= math.ceil(box.width * sides[0])
+    assert any("largest of" in words for words in words_of(drawn.figure)) is (dpi == 50)
+
+
+# --- texts --------------------------------------------------------------------------------
+
+
+def longer(count):
+    return [f"token{i}" for i in range(count)]
 
 
 LABELLED = {
@@ -176,49 +222,51 @@ LABELLED = {
     "one": ([make_panel([[1.0]])], None),
     "tokens": ([make_panel(weights(13, 13))], TOKENS),
     "heads": (split(weights(13, 13, heads=12), names=["head"]), TOKENS),
-    "five heads": (
-        split(weights(12, 12, heads=5), names=["head"]),
-        [f"token{i}" for i in range(12)],
-    ),
-    "five longer heads": (
-        split(weights(30, 30, heads=5), names=["head"]),
-        [f"token{i}" for i in range(30)],
-    ),
+    "five heads": (split(weights(12, 12, heads=5), names=["head"]), longer(12)),
     "chinese": ([make_panel(weights(10, 10))], CHINESE),
     "long": ([make_panel(weights(12, 12))], [f"{i}{'word ' * 11}{i}" for i in range(12)]),
-    "50": ([make_panel(weights(50, 50))], [f"token{i}" for i in range(50)]),
-    "100": ([make_panel(weights(100, 100))], [f"token{i}" for i in range(100)]),
+    "100": ([make_panel(weights(100, 100))], longer(100)),
     "wide": ([make_panel(weights(3, 200))], None),
     "tall": ([make_panel(weights(200, 3))], None),
     "pooled": ([make_panel(weights(1500, 1300))], None),
     "hidden": ([make_panel(weights(9, 9), np.triu(np.ones((9, 9), bool), 1))], TOKENS[:9]),
-    "many": (split(weights(4, 4, heads=30), names=["head"]), None),
     "extreme": ([make_panel([[1e-310, 1e308], [3.0, 0.0]])], None),
 }
 
 
-@pytest.mark.parametrize(
-    "name", long_but(LABELLED, "tutorial", "five heads", "long", "50", "extreme")
-)
-def test_no_text_overlaps_another_or_leaves_the_figure(name):
+@pytest.mark.parametrize("name", long_but(LABELLED, "tutorial", "five heads", "long", "extreme"))
+@pytest.mark.parametrize("points", long_but([9.0, 18.0], 9.0))
+def test_no_text_overlaps_another_or_leaves_the_figure(name, points):
     panels, labels = LABELLED[name]
     picture = make_picture(
         panels, query_labels=labels, key_labels=labels, title="A title of many words " * 3
     )
-    assert_nothing_overlaps(draw(picture))
+    assert_nothing_overlaps(draw(picture, font_size=points))
 
 
-@pytest.mark.parametrize(("inches", "named"), [(2.6, "Queries"), (3.3, "Queries (1 in 3)")])
-@pytest.mark.parametrize("heads", [None, 1])
-def test_names_of_the_axes_of_a_small_figure_do_not_leave_it(heads, inches, named):
-    tokens = [str(token) for token in range(101, 121)]
-    panels = (
-        split(weights(20, 20, heads=1), names=["head"]) if heads else [make_panel(weights(20, 20))]
-    )
-    picture = make_picture(panels, query_labels=tokens, key_labels=tokens)
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"what": "scores", "vmax": 0.05},
+        {"log": True, "vmax": 0.01},
+        {"what": "difference", "than": "in w.npy"},
+    ],
+)
+def test_texts_of_the_colour_bar_do_not_overlap(wishes):
+    for shape in ((4, 4), (1, 3)):
+        values = weights(*shape) ** 3 - (0.1 if "what" in wishes else 0)
+        assert_nothing_overlaps(draw(make_picture([make_panel(values)], **wishes)))
+
+
+@pytest.mark.parametrize(
+    ("inches", "names"), [(2.6, "Queries (1 in 2)"), (3.3, "Queries (1 label in 2 shown)")]
+)
+def test_names_of_the_axes_of_a_small_figure_do_not_leave_it(inches, names):
+    tokens = longer(20)
+    picture = make_picture([make_panel(weights(20, 20))], query_labels=tokens, key_labels=tokens)
     figure = draw(picture, size=(inches, math.inf))
     assert_nothing_overlaps(figure)
-    assert named in [text for text, _ in texts_of(figure)]
+    assert any(word.startswith("Queries") for word in words_of(figure)), names
 
 
 def test_small_panels_have_batch_and_head_in_short():
@@ -240,14 +288,95 @@ def test_long_labels_lose_their_middle_so_that_the_map_keeps_its_room():
         assert len(text) <= 24
 
 
-def test_saturated_and_log_and_signed_bars_do_not_overlap():
-    values = make_panel(weights(4, 4) - 0.1)
-    assert_nothing_overlaps(draw(make_picture([values], what="scores", vmax=0.05)))
-    deep = make_panel(weights(4, 4) ** 9)
-    assert_nothing_overlaps(draw(make_picture([deep], log=True, vmax=0.01)))
-    # Just under two decades, beside a picture of one row.
-    short = make_panel([[1.0, 0.011, 0.5]])
-    assert_nothing_overlaps(draw(make_picture([short], log=True)))
+def test_labels_are_plain_text_and_thinned_ones_are_announced():
+    figure = draw(make_picture([make_panel(weights(2, 13))], key_labels=TOKENS))
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == TOKENS
+    assert not any(t.get_parse_math() for t in figure.findobj(Text) if "$" in t.get_text())
+    thinned = draw(make_picture([make_panel(weights(2, 150))], key_labels=longer(150)))
+    shown = [t.get_text() for t in thinned.axes[0].get_xticklabels()]
+    assert shown == longer(150)[::2]
+    assert "Keys (1 label in 2 shown)" in words_of(thinned)
+
+
+def test_formulas_are_drawn_where_they_are_asked_for():
+    picture = make_picture(
+        [make_panel(weights(1, 2))], key_labels=[r"$\alpha_1$", "b"], title="$x$"
+    )
+    for math_ in (False, True):
+        svg = render(draw(picture, math=math_), "svg").decode()
+        assert (r">$\alpha_1$<" in svg) is not math_
+        assert ("α" in svg) is math_
+    wrong = make_picture([make_panel(weights(1, 2))], title=r"$\nosuch$")
+    with pytest.raises(ValueError, match="nosuch"):
+        render(draw(wrong, math=True), "svg")
+
+
+@pytest.mark.parametrize(("heads", "tokens", "step"), [(2, 60, 1), (8, 60, 3)])
+def test_panels_of_a_grid_grow_for_their_labels_but_not_in_vain(heads, tokens, step):
+    names = longer(tokens)
+    panels = [make_panel(weights(tokens, tokens)) for _ in range(heads)]
+    figure = draw(make_picture(panels, query_labels=names, key_labels=names))
+    below, left = figure.axes[heads - 1], figure.axes[0]
+    assert [t.get_text() for t in below.get_xticklabels()] == names[::step]
+    assert [t.get_text() for t in left.get_yticklabels()] == names[::step]
+    assert figure.get_size_inches()[0] < 30
+
+
+@pytest.mark.parametrize("count", [60, 300, 2000])
+def test_numbers_of_queries_and_keys_of_a_square_map_match(count):
+    axes = draw(make_picture([make_panel(np.full((count, count), 1 / count))])).axes[0]
+    across, down = (
+        [label.get_text() for label in labels]
+        for labels in (axes.get_xticklabels(), axes.get_yticklabels())
+    )
+    assert across == down
+
+
+def test_a_pooled_picture_keeps_the_numbers_of_tokens():
+    picture = make_picture([make_panel(np.eye(1999))], row_start=1, column_start=1)
+    figure = draw(picture)
+    assert figure.axes[0].get_xlim() == (-0.5, 1998.5)
+    ticks = figure.axes[0].get_xticks()
+    labels = [int(t.get_text()) for t in figure.axes[0].get_xticklabels()]
+    assert labels == [int(place) + 1 for place in ticks]
+    assert any("largest of 2" in text for text in words_of(figure))
+
+
+def test_long_titles_are_wrapped_and_end_in_a_cut():
+    panel = make_panel(weights(8, 8))
+    words = "Layer 3, head 1 of MiniLM: attention of the pronoun it to its antecedent"
+    shown = words_of(draw(make_picture([panel], title=words), annotate=False))
+    lines = [line for line in shown if line in words and not line.isdigit()]
+    assert " ".join(lines) == words
+    assert len(lines) == 2
+    shown = words_of(draw(make_picture([panel], title="first\nsecond"), annotate=False))
+    assert {"first", "second"} <= set(shown)
+    endless = words_of(draw(make_picture([panel], title="word " * 100), annotate=False))
+    assert sum(line.startswith("word") for line in endless) == 3
+
+
+def test_titles_of_all_maps_are_short_where_one_has_to_be():
+    titles = ["head 1", "batch 1, head 2 of a very long name for a head"]
+    picture = make_picture([make_panel(weights(2, 2), title=title) for title in titles])
+    assert "h1" in {axes.get_title() for axes in draw(picture).axes}
+
+
+# --- colour bar ---------------------------------------------------------------------------
+
+
+def test_a_scale_that_ends_before_its_cells_points_on_and_says_so():
+    long = np.tril(np.ones((200, 200))) / np.arange(1, 201)[:, None]
+    figure = draw(make_picture([make_panel(long)]))
+    at = pixels_of(figure, panel=-1)
+    assert np.abs(at(0.5, 1.01) - blues(1)).max() <= 2
+    shown = words_of(figure)
+    assert "the scale ends at 0.036, the largest weight is 1" in shown
+    assert "≥ 0.036" in shown
+    assert_nothing_overlaps(figure)
+    at = pixels_of(draw(make_picture([make_panel(long)], vmax=1)), panel=-1)
+    assert at(0.5, 1.01).min() == 255
+    below = pixels_of(draw(make_picture([make_panel([[0.9, 0.1, 1e-9]])], log=True)), panel=-1)
+    assert np.abs(below(0.5, -0.04) - blues(0)).max() <= 8
 
 
 def test_a_logarithmic_bar_has_minor_ticks_and_another_has_none():
@@ -265,71 +394,113 @@ def test_the_bar_of_a_difference_says_which_side_is_which(rows, words):
     values = weights(rows, 4) - 0.2
     figure = draw(make_picture([make_panel(values)], what="difference", than="in w.npy"))
     assert figure.axes[-1].get_ylabel() == words
-    ((box,),) = ([box for text, box in texts_of(figure) if text == words],)
-    bar = figure.axes[-1].get_window_extent()
-    assert bar.y0 - 1 <= box.y0 <= box.y1 <= bar.y1 + 1
 
 
-def test_a_scale_that_ends_below_the_largest_weight_points_on_and_says_so():
-    long = np.tril(np.ones((200, 200))) / np.arange(1, 201)[:, None]
-    figure = draw(make_picture([make_panel(long)]))
-    (arrow,) = [shape for shape in figure.artists if isinstance(shape, Polygon)]
-    bar = figure.axes[-1].get_position()
-    corners = arrow.get_xy()
-    assert corners[:, 1].min() == pytest.approx(bar.y1)
-    assert corners[:, 1].max() > bar.y1
-    assert to_rgb(arrow.get_facecolor()) == pytest.approx([c / 255 for c in blues(1)], abs=0.01)
-    shown = [text for text, _ in texts_of(figure)]
-    assert "the scale ends at 0.036, the largest weight is 1" in shown
-    assert "≥ 0.036" in shown
+# --- size ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(13.3, 7.5), (7.5, 13.3), (3.3, math.inf)])
+@pytest.mark.parametrize("panels", [1, 4])
+def test_a_figure_has_the_size_that_is_asked_for(size, panels):
+    words = [f"word {n}" for n in range(20)]
+    picture = make_picture(
+        [make_panel(weights(20, 20), title=f"head {n}") for n in range(panels)],
+        query_labels=words,
+        key_labels=words,
+    )
+    figure = draw(picture, size=size)
     assert_nothing_overlaps(figure)
-    honest = draw(make_picture([make_panel(long)], vmax=1))
-    assert not [shape for shape in honest.artists if isinstance(shape, Polygon)]
+    across, up = figure.get_size_inches()
+    assert across == size[0]
+    box = figure.axes[0].get_position()
+    if math.isinf(size[1]):
+        assert box.width * across == pytest.approx(box.height * up, rel=0.1)
+        return
+    assert up == size[1]
+    grid = [axes.get_position() for axes in figure.axes[:panels]]
+    # Texts take an inch or two at most.
+    assert (max(b.x1 for b in grid) - min(b.x0 for b in grid)) * across > across - 2.7
+    assert (max(b.y1 for b in grid) - min(b.y0 for b in grid)) * up > up - 2.2
 
 
-def test_a_log_scale_that_begins_above_the_smallest_weight_points_on():
-    figure = draw(make_picture([make_panel([[0.9, 0.1, 1e-9]])], log=True))
-    (arrow,) = [shape for shape in figure.artists if isinstance(shape, Polygon)]
-    bar = figure.axes[-1].get_position()
-    corners = arrow.get_xy()
-    assert corners[:, 1].max() == pytest.approx(bar.y0)
-    assert corners[:, 1].min() < bar.y0
-    assert to_rgb(arrow.get_facecolor()) == pytest.approx([c / 255 for c in blues(0)], abs=0.01)
+def test_text_has_the_size_that_is_asked_for():
+    picture = make_picture([make_panel(TUTORIAL)], key_labels=["a", "b", "c"], title="title")
+    for points in (9.0, 14.0):
+        figure = draw(picture, font_size=points)
+        sizes = {t.get_text(): t.get_fontsize() for t in figure.findobj(Text)}
+        assert sizes["a"] == points
+        assert sizes["title"] > sizes["Keys"] > points
 
 
-def test_the_note_on_a_scale_names_the_options_that_change_it(folder, attncli):
-    np.save(folder / "q.npy", np.zeros((200, 1)))
-    line = "heatmap q.npy q.npy --causal --dpi 40 --out w.png"
-    (note,) = attncli(*line.split()).good().messages
-    assert "the scale ends at 0.036" in note
-    for option in ("--vmax 1", "--log"):
-        assert option in note
-        assert not attncli(*line.split(), *option.split()).good().messages
-
-
-def test_labels_are_plain_text_and_thinned_ones_are_announced():
-    figure = draw(make_picture([make_panel(weights(2, 13))], key_labels=TOKENS))
-    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == TOKENS
-    assert not any(t.get_parse_math() for t in figure.axes[0].get_xticklabels())
-    names = [f"token{i}" for i in range(150)]
-    thinned = draw(make_picture([make_panel(weights(2, 150))], key_labels=names))
-    shown = [t.get_text() for t in thinned.axes[0].get_xticklabels()]
-    assert shown == names[::2]
-    assert "Keys (1 label in 2 shown)" in [text for text, _ in texts_of(thinned)]
+def test_without_room_there_is_no_figure():
+    picture = make_picture([make_panel(weights(20, 20))] * 12)
+    with pytest.raises(NoRoomError, match="no room for the cells"):
+        draw(picture, size=(2.0, 1.0))
+    one = make_picture([make_panel(weights(20, 20))])
+    with pytest.raises(NoRoomError, match="no room for numbers"):
+        draw(one, size=(3.0, 3.0), annotate=True)
+    assert not draw(one, size=(3.0, 3.0)).axes[0].texts
 
 
 @pytest.mark.parametrize(
-    ("heads", "tokens", "step"),
-    long_but([(8, 30, 1), (2, 60, 1), (8, 60, 3)], (2, 60, 1), (8, 60, 3)),
+    ("count", "columns"),
+    [(1, 1), (2, 2), (3, 3), (4, 2), (8, 4), (12, 4), (16, 4), (32, 8), (40, 8), (7, 4)],
 )
-def test_panels_of_a_grid_grow_for_their_labels_but_not_in_vain(heads, tokens, step):
-    names = [f"token{i}" for i in range(tokens)]
-    panels = [make_panel(weights(tokens, tokens)) for _ in range(heads)]
-    figure = draw(make_picture(panels, query_labels=names, key_labels=names))
-    below, left = figure.axes[heads - 1], figure.axes[0]
-    assert [t.get_text() for t in below.get_xticklabels()] == names[::step]
-    assert [t.get_text() for t in left.get_yticklabels()] == names[::step]
-    assert figure.get_size_inches()[0] < 30
+def test_heads_make_a_grid_near_the_shape_of_a_page(count, columns):
+    assert grid_columns(count, 1.0) == columns
+
+
+@pytest.mark.parametrize(
+    ("count", "group", "aspect", "columns"),
+    [
+        (6, 3, 7 / 5, {3}),
+        (14, 7, 7 / 5, {7}),
+        (30, 10, 7 / 5, {5}),
+        (24, 12, 7 / 5, {3, 4, 6}),
+        (8, 4, 1.6, {4}),
+        (62, 31, 1.0, set(range(6, 13))),
+    ],
+)
+def test_a_row_of_the_grid_holds_heads_of_one_batch_entry(count, group, aspect, columns):
+    assert grid_columns(count, aspect, group) in columns
+
+
+def test_many_heads_of_one_query_make_no_tower():
+    (one,), (six, _) = ([panel_size(1, 20, panels=count)[1]] * count for count in (1, 2))
+    assert six < one / 1.5
+
+
+# --- fonts --------------------------------------------------------------------------------
+
+
+SCRIPTS = {"Devanagari": "नमस्ते", "Thai": "สวัสดี", "Arabic": "مرحبا", "Hebrew": "שלום", "CJK": "你好"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_whichever_installed_font_has_the_letters_draws_them(script):
+    named = [entry.name for entry in fontManager.ttflist if script in entry.name]
+    if not named and letters_without_font([SCRIPTS[script]]):
+        pytest.skip(f"no font here for {script}")
+    assert letters_without_font([SCRIPTS[script]]) == set()
+    picture = make_picture([make_panel(TUTORIAL)], title=SCRIPTS[script])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        render(draw(picture), "png")
+
+
+def test_a_letter_that_no_font_has_is_known():
+    assert letters_without_font(["a\u0378"]) == {"\u0378"}
+    assert font_families(["plain"]) == ["DejaVu Sans"]
+
+
+@pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
+def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_format):
+    picture = make_picture(
+        [make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE, title="标题 שלום"
+    )
+    data = render(draw(picture, annotate=False, dpi=50), file_format)
+    assert picture_format(data) == file_format
+    assert file_format != "svg" or "苹果" in data.decode()
 
 
 def test_a_reader_without_the_font_of_an_svg_takes_a_similar_one():
@@ -342,54 +513,47 @@ def test_a_reader_without_the_font_of_an_svg_takes_a_similar_one():
     assert ">font-family: a<" in data
 
 
-@pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
-def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_format):
-    picture = make_picture(
-        [make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE, title="标题 שלום"
-    )
-    data = render(draw(picture, annotate=False), file_format, dpi=50)
-    assert picture_format(data) == file_format
-    assert file_format != "svg" or "苹果" in data.decode()
-    assert set(boxed_texts(picture)) <= {*CHINESE, "标题 שלום"}
+# --- bytes and metadata -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
 def test_the_same_picture_is_the_same_bytes_and_metadata_comes_back(file_format):
     picture = make_picture([make_panel(TUTORIAL, [[False, False, True]])], title="<&> (x)")
     metadata = {"Software": "attncli 1.2", "Options": 'é 中 (a\\b) "q" </dc:description> &amp;\nx'}
-    one = render(draw(picture), file_format, dpi=50, metadata=metadata)
-    import matplotlib as mpl
-
+    one = render(draw(picture, dpi=50), file_format, metadata=metadata)
     # A reader's own settings must not change the picture either.
-    with mpl.rc_context({"font.size": 30, "axes.grid": True, "savefig.bbox": "tight"}):
-        two = render(draw(picture), file_format, dpi=50, metadata=metadata)
+    with rc_context({"font.size": 30, "axes.grid": True, "savefig.bbox": "tight"}):
+        two = render(draw(picture, dpi=50), file_format, metadata=metadata)
     assert one == two
     assert read_texts(one) == metadata
     assert b"matplotlib.org" not in one.lower() or file_format == "svg"
-    assert read_texts(render(draw(picture), file_format, dpi=50)) == {}
+    assert read_texts(render(draw(picture), file_format)) == {}
 
 
-def chunk(kind, body):
-    return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+def png_with(*chunks):
+    def packed(kind, data):
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + checksum
+
+    body = [(b"IHDR", bytes(13)), *chunks, (b"IEND", b"")]
+    return SIGNATURE + b"".join(packed(*chunk) for chunk in body)
 
 
 def test_metadata_of_other_programs_is_read_and_damage_is_an_error():
-    bomb = zlib.compress(bytes(5_000_000))
-    data = (
-        SIGNATURE
-        + chunk(b"tEXt", b"Author\0me")
-        + chunk(b"zTXt", b"Zipped\0\0" + zlib.compress(b"long"))
-        + chunk(b"iTXt", b"Titel\0\0\0de\0\0" + "ü".encode())
-        + chunk(b"zTXt", b"Bomb\0\0" + bomb)
-        + chunk(b"IEND", b"")
+    data = png_with(
+        (b"tEXt", b"Author\0me"),
+        (b"zTXt", b"Zipped\0\0" + zlib.compress(b"long")),
+        (b"iTXt", b"Titel\0\0\0de\0\0" + "ü".encode()),
+        (b"iTXt", b"title\0\1\0en\0Titel\0" + zlib.compress("größer".encode())),
+        (b"zTXt", b"Bomb\0\0" + zlib.compress(bytes(5_000_000))),
     )
     found = read_texts(data)
     assert len(found.pop("Bomb")) <= 1 << 20
-    assert found == {"Author": "me", "Zipped": "long", "Titel": "ü"}
+    assert found == {"Author": "me", "Zipped": "long", "Titel": "ü", "title": "größer"}
     with pytest.raises(InputError, match="cut short"):
         read_texts(data[:30])
     with pytest.raises(InputError, match="damaged"):
-        read_texts(SIGNATURE + chunk(b"zTXt", b"a\0\0nonsense"))
+        read_texts(png_with((b"zTXt", b"a\0\0nonsense")))
     with pytest.raises(InputError, match="not a PNG, SVG or PDF"):
         read_texts(b"GIF89a")
     svg = b"<svg><dc:description>[1, 2</dc:description></svg>"
@@ -406,239 +570,7 @@ def test_reading_metadata_of_anything_never_fails_otherwise(data, start):
     assert all(isinstance(text, str) for pair in found.items() for text in pair)
 
 
-def test_a_cell_never_gets_less_than_a_pixel():
-    picture = make_picture([make_panel(np.zeros((1200, 1000)))])
-    fitted = fit(picture, dpi=50)
-    limit = cell_limit((1200, 1000), dpi=50)
-    assert fitted.cells[0] <= limit[0]
-    assert fitted.cells[1] <= limit[1]
-    assert fitted.note
-    width, height = panel_size(1200, 1000)
-    assert fitted.cells[0] <= height * 50
-    assert fitted.cells[1] <= width * 50
-
-
-SIZES = [(3.3, math.inf), (math.inf, 3.0), (13.3, 7.5), (7.5, 13.3)]
-
-
-@pytest.mark.parametrize(
-    ("size", "panels"), long_but(product(SIZES, [1, 4]), *zip(SIZES, [4, 1, 4, 1], strict=True))
-)
-def test_a_figure_is_as_large_as_it_may_be(size, panels):
-    words = [f"word {n}" for n in range(20)]
-    picture = make_picture(
-        [make_panel(weights(20, 20), title=f"head {n}") for n in range(panels)],
-        query_labels=words,
-        key_labels=words,
-    )
-    figure = draw(fit(picture, size=size), size=size)
-    sides = figure.get_size_inches()
-    assert all(side <= most + 0.01 for side, most in zip(sides, size, strict=True))
-    assert min(most - side for side, most in zip(sides, size, strict=True)) < 0.01
-    box = figure.axes[0].get_position()
-    assert box.width * sides[0] == pytest.approx(box.height * sides[1])
-    sizes = {text.get_fontsize() for text in figure.findobj(Text) if text.get_text() in words}
-    assert sizes == {9.0}
-    assert_nothing_overlaps(figure)
-
-
-@pytest.mark.parametrize("width", [3.2, 4.2, 6.6])
-def test_labels_that_have_room_or_not_do_not_keep_a_figure_from_its_size(width):
-    """Without the longer labels there is room for larger panels, in which all would have room."""
-    words = ["word", "a longer one"] * 6 + ["end"]
-    picture = make_picture(
-        [make_panel(weights(13, 13), title=f"head {n}") for n in range(4)],
-        query_labels=words,
-        key_labels=words,
-    )
-    figure = draw(picture, size=(width, math.inf))
-    assert width - 0.7 < figure.get_size_inches()[0] < width + 0.01
-    assert_nothing_overlaps(figure)
-
-
-def test_a_cell_of_a_small_figure_never_gets_less_than_a_pixel():
-    picture = make_picture([make_panel(np.zeros((1200, 1000)))])
-    for dpi, size in ((50, (3.0, 3.0)), (150, (20.0, 20.0))):
-        fitted = fit(picture, dpi=dpi, size=size)
-        figure = draw(fitted, dpi=dpi, size=size)
-        box = figure.axes[0].get_position()
-        across, up = figure.get_size_inches() * dpi
-        assert fitted.cells[0] <= math.ceil(box.height * up)
-        assert fitted.cells[1] <= math.ceil(box.width * across)
-    assert fitted.cells == (1200, 1000)
-
-
-def test_what_has_no_room_in_a_figure_is_said():
-    picture = make_picture([make_panel(weights(20, 20))] * 12)
-    with pytest.raises(UsageError, match="leave no room for the cells of this picture in 2 × 1 in"):
-        draw(picture, size=(2.0, 1.0))
-    one = make_picture([make_panel(weights(20, 20))])
-    with pytest.raises(UsageError, match="no room for numbers in the cells"):
-        draw(one, size=(3.0, 3.0), annotate=True)
-    assert not draw(one, size=(3.0, 3.0)).axes[0].texts
-
-
-def test_a_pooled_picture_keeps_the_numbers_of_tokens():
-    picture = make_picture([make_panel(np.eye(1999))], row_start=1, column_start=1)
-    figure = draw(fit(picture))
-    assert figure.axes[0].get_xlim() == (-0.5, 1998.5)
-    ticks = figure.axes[0].get_xticks()
-    labels = [int(t.get_text()) for t in figure.axes[0].get_xticklabels()]
-    assert labels == [int(place) + 1 for place in ticks]
-    assert any("largest of 2" in text for text, _ in texts_of(figure))
-
-
-@pytest.mark.parametrize(
-    ("count", "columns"),
-    [(1, 1), (2, 2), (3, 3), (4, 2), (8, 4), (12, 4), (16, 4), (32, 8), (40, 8), (7, 4)],
-)
-def test_heads_make_a_grid_near_the_shape_of_a_page(count, columns):
-    assert grid_columns(count, 1.0) == columns
-
-
-@pytest.mark.parametrize(
-    ("count", "group", "columns"), [(6, 3, {3}), (14, 7, {7}), (30, 10, {5}), (24, 12, {3, 4, 6})]
-)
-def test_a_row_of_the_grid_holds_heads_of_one_batch_entry(count, group, columns):
-    assert grid_columns(count, 7 / 5, group) in columns
-
-
-def test_the_heads_of_a_batch_entry_share_a_row_though_a_page_is_higher():
-    assert grid_columns(8, 1.6, 4) == 4
-
-
-def test_many_heads_of_one_query_make_no_tower():
-    (one,), (six, _) = ([panel_size(1, 20, panels=count)[1]] * count for count in (1, 2))
-    assert six < one / 1.5
-
-
-def test_a_prime_number_of_heads_makes_no_strip():
-    assert 6 <= grid_columns(62, 1.0, 31) <= 12
-
-
-def test_batches_of_a_problem_lie_below_each_other(folder, attncli):
-    random = np.random.default_rng(0)
-    for name, rows in (("q", 2), ("k", 3)):
-        np.save(folder / f"{name}.npy", random.normal(size=(2, 3, rows, 4)))
-    attncli("compute", "q.npy", "k.npy", "--save", "weights=w.npy").good()
-    for files in (["q.npy", "k.npy"], ["w.npy"], ["w.npy", "--minus", "w.npy"]):
-        attncli("heatmap", *files, "--no-annotate", "--out", "w.svg").good()
-        svg = (folder / "w.svg").read_text()
-        pairs = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>batch (\d), head (\d)<', svg)
-        assert len(pairs) == 6
-        assert len({(batch, up) for _, up, batch, _ in pairs}) == 2
-        assert len({(head, across) for across, _, _, head in pairs}) == 3
-
-
-@pytest.mark.parametrize(("across", "first"), [(10, "b1 h8"), (80, "batch 1, head 8")])
-def test_titles_that_do_not_fit_are_all_short_and_keep_the_batch(across, first):
-    titles = [f"batch 1, head {head}" for head in range(8, 12)]
-    panels = [make_panel(weights(40, across), title=title) for title in titles]
-    shown = [axes.get_title() for axes in draw(make_picture(panels)).axes if axes.get_title()]
-    assert shown[0] == first
-    assert len(shown) == 4
-    assert len({text.startswith("batch") for text in shown}) == 1
-
-
-def test_wrong_wishes_are_errors_with_a_way_out():
-    picture = make_picture([make_panel(TUTORIAL)])
-    with pytest.raises(UsageError, match="no colour map 'Bluess'") as error:
-        draw(picture, cmap="Bluess")
-    assert "Blues" in error.value.hint
-    with pytest.raises(UsageError, match="at most 100 million"):
-        render(draw(picture), "png", dpi=5000)
-    with pytest.raises(UsageError, match="at most 400 maps, found 401"):
-        draw(make_picture([make_panel([[1.0]])] * 401))
-
-
-def words_of(figure):
-    return [text for text, _ in texts_of(figure)]
-
-
-def test_long_titles_are_wrapped_and_end_in_a_cut():
-    panel = make_panel(weights(8, 8))
-    words = "Layer 3, head 1 of MiniLM: attention of the pronoun it to its antecedent"
-    shown = words_of(draw(make_picture([panel], title=words), annotate=False))
-    lines = [line for line in shown if line in words and not line.isdigit()]
-    assert " ".join(lines) == words
-    assert len(lines) == 2
-    shown = words_of(draw(make_picture([panel], title="first\nsecond"), annotate=False))
-    assert {"first", "second"} <= set(shown)
-    endless = words_of(draw(make_picture([panel], title="word " * 100), annotate=False))
-    assert sum(line.startswith("word") for line in endless) == 3
-
-
-@pytest.mark.parametrize("count", [60, 128, 300, 512, 2000])
-def test_numbers_of_queries_and_keys_of_a_square_map_match(count):
-    figure = draw(make_picture([make_panel(np.full((count, count), 1 / count))]))
-    axes = figure.axes[0]
-    across, down = (
-        [label.get_text() for label in labels]
-        for labels in (axes.get_xticklabels(), axes.get_yticklabels())
-    )
-    assert across == down
-
-
-@pytest.mark.parametrize("shape", [(8, 12), (7, 11)])
-def test_numbers_stand_in_the_middle_of_pooled_cells(shape):
-    block = 2, 3
-    cells = tuple(-(-size // wide) for size, wide in zip(shape, block, strict=True))
-    values = weights(*cells)
-    picture = make_picture([make_panel(values)], block=block, shape=shape)
-    figure = draw(picture, annotate=True)
-    numbers = {t.get_position(): t.get_text() for t in figure.axes[0].texts}
-    for (i, j), value in np.ndenumerate(values):
-        across = np.arange(shape[1])[3 * j : 3 * j + 3].mean()
-        down = np.arange(shape[0])[2 * i : 2 * i + 2].mean()
-        assert numbers[across, down] == f"{value:.2f}"
-    assert_nothing_overlaps(figure)
-
-
-def test_axes_whose_labels_are_all_shown_need_no_more_words():
-    picture = make_picture([make_panel(weights(3, 3))], key_labels="abc", query_labels="abc")
-    texts = {text.get_text() for text in draw(picture).findobj(Text)}
-    assert {"Keys", "Queries"} <= texts
-
-
-def test_dots_limit_no_picture_of_lines():
-    drawn = draw(make_picture([make_panel(weights(3, 3))]))
-    assert render(drawn, "svg", dpi=10_000).startswith(b"<?xml")
-
-
-def test_a_last_cell_of_fewer_keys_ends_where_they_end():
-    picture = make_picture([make_panel(weights(3, 3))], shape=(8, 8), block=(3, 3))
-    axes = draw(picture).axes[0]
-    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 7.5), (7.5, -0.5))
-
-
-def test_titles_of_all_maps_are_short_where_one_has_to_be():
-    titles = ["head 1", "batch 1, head 2 of a very long name for a head"]
-    picture = make_picture([make_panel(weights(2, 2), title=title) for title in titles])
-    assert "h1" in {axes.get_title() for axes in draw(picture).axes}
-
-
-def test_an_empty_line_of_a_title_takes_its_room():
-    figure = draw(make_picture([make_panel(weights(3, 3))], title="a\n\nb"))
-    places = {text.get_text(): text.get_position()[1] for text in figure.texts}
-    height = figure.get_size_inches()[1]
-    assert (places["a"] - places["b"]) * height == pytest.approx(0.48)
-
-
-def png_with(*chunks):
-    def packed(kind, data):
-        checksum = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + checksum
-
-    body = [(b"IHDR", bytes(13)), *chunks, (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(packed(*chunk) for chunk in body)
-
-
 def test_many_packed_texts_unfold_to_no_more_than_one_may():
     body = zlib.compress(b"x" * 2**20)
     found = read_texts(png_with(*((b"zTXt", b"t%d\0\0" % n + body) for n in range(50))))
     assert 0 < sum(map(len, found.values())) <= 4 * 2**20
-
-
-def test_packed_texts_of_unicode_are_read():
-    text = b"title\0\1\0en\0Titel\0" + zlib.compress("größer".encode())
-    assert read_texts(png_with((b"iTXt", text))) == {"title": "größer"}

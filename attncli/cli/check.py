@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attncli.cli.drawing import Look, Target, as_metadata, figure_target, write_figure
+from attncli.cli.drawing import Target, as_metadata, figure_target, write_figure
 from attncli.cli.ending import MISMATCH
 from attncli.cli.options import (
     AverageOptions,
@@ -194,6 +194,7 @@ def _draw(
     report: CheckReport, problem: Problem, target: Target, asked: Mapping[str, str], run: RunOptions
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
+    from attncli.view.figure.drawing import Look
     from attncli.view.pictures.report import report_picture
 
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]

@@ -7,49 +7,37 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from attncli._version import __version__
 from attncli.errors import UsageError
+from attncli.text import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
+
+    from matplotlib.figure import Figure
 
     from attncli.cli.options import AverageOptions, ProblemOptions
+    from attncli.view.figure.drawing import Look
     from attncli.view.pictures.picture import Picture
 
-__all__ = [
-    "DPI",
-    "Look",
-    "Target",
-    "as_metadata",
-    "figure_target",
-    "refuse_unknown_map",
-    "write_figure",
-]
+__all__ = ["Target", "as_metadata", "figure_target", "refuse_unknown_map", "write_figure"]
 
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
 _FORMATS: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-DPI = 150
+# Of a PNG. More take gigabytes.
+_MOST_PIXELS = 100_000_000
+# Labels without a font that a note names, and their length.
 _MOST_NAMED, _LONGEST_NAME = 2, 24
 
 
-class Look(NamedTuple):
-    """How a figure looks: the options of the same names."""
-
-    cmap: str | None = None
-    annotate: bool | None = None
-    digits: int = 2
-    dpi: int = DPI
-    size: tuple[float, float] | None = None
-
-
 class Target(NamedTuple):
-    """A file for a figure, and the format that its name asks for; PNG where it can ask for none."""
+    """A file for a figure, and the format that its name asks for."""
 
     path: str
     kind: Kind
 
 
 def figure_target(option: str, path: str) -> Target:
-    """Return where a figure goes.
+    """Return where a figure goes; PNG where a name such as /dev/stdout asks for no format.
 
     Raises
     ------
@@ -59,7 +47,7 @@ def figure_target(option: str, path: str) -> Target:
     from attncli.save.files import is_direct
 
     suffix = Path(path).suffix.lower()
-    if path and not suffix and is_direct(path):  # /dev/stdout, a pipe such as /dev/fd/63
+    if path and not suffix and is_direct(path):
         return Target(path, "png")
     if suffix not in _FORMATS:
         raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
@@ -67,11 +55,15 @@ def figure_target(option: str, path: str) -> Target:
 
 
 def refuse_unknown_map(name: str | None) -> None:
-    """Refuse a colour map that matplotlib does not have, before anything is computed."""
-    if name is not None:
-        from attncli.view.figure.drawing import colormap
+    """Refuse a colour map that Matplotlib does not have, before anything is computed."""
+    if name is None:
+        return
+    from attncli.view.figure.style import colormap_names
 
-        colormap(name)
+    known = colormap_names()
+    if name not in known:
+        hint = did_you_mean(name, known) or "Blues, viridis and Greys are examples"
+        raise UsageError(f"--cmap: there is no colour map {name!r} in matplotlib", hint=hint)
 
 
 def as_metadata(
@@ -106,30 +98,72 @@ def write_figure(
     # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file
-    from attncli.view.figure.drawing import draw, fit, render
-    from attncli.view.figure.style import boxed_texts
+    from attncli.view.figure.drawing import NoRoomError, draw
+    from attncli.view.figure.render import render
 
-    picture = fit(picture, dpi=look.dpi, size=look.size)
-    figure = draw(picture, **look._asdict())
+    _refuse_too_much(picture, look)
     # Nothing here differs between two equal runs: same input, same bytes.
     metadata = {"Software": f"attncli {__version__}", "what": picture.what, **options}
-    data = render(figure, target.kind, dpi=look.dpi, metadata=metadata)
+    try:
+        drawn = draw(picture, look)
+        if target.kind == "png":
+            _refuse_pixels(drawn.figure)
+        data = render(drawn.figure, target.kind, metadata=metadata)
+    except NoRoomError as error:
+        raise UsageError(
+            f"--size: {error}",
+            hint="give it more room, or draw fewer heads, --rows or --cols, or --no-annotate",
+        ) from None
+    except ValueError as error:
+        if not look.math:
+            raise
+        raise UsageError(f"--math: {' '.join(str(error).split())}") from None
     with whole_file(target.path) as stream:
         stream.write(data)
-    notes = [note for note in (picture.note, picture.scale_advice) if note]
-    boxed = [] if target.kind == "svg" else boxed_texts(picture)
-    if boxed:
-        notes.append(
-            f"no font here for {_named(boxed)}: boxes are drawn; a .svg file keeps the characters, "
-            f"a .{target.kind} needs a font that has them (Noto Sans CJK, Noto Emoji)"
+    return tuple(_notes(drawn.picture, target.kind))
+
+
+def _refuse_too_much(picture: Picture, look: Look) -> None:
+    """Refuse more maps or numbers than anyone could read."""
+    from attncli.view.figure.drawing import MOST_NUMBERS, MOST_PANELS
+
+    count = len(picture.panels)
+    if count > MOST_PANELS:
+        raise UsageError(
+            f"a figure holds at most {MOST_PANELS} maps; found {count}",
+            hint="choose some with --batch and --head",
         )
-    return tuple(notes)
+    cells = picture.cells[0] * picture.cells[1] * count
+    if look.annotate and cells > MOST_NUMBERS:
+        raise UsageError(
+            f"--annotate: numbers fit into at most {MOST_NUMBERS} cells; found {cells}",
+            hint="choose a part with --rows and --cols, or leave out --annotate",
+        )
 
 
-def _named(texts: Sequence[str]) -> str:
-    """Return the first of some labels or titles, and how many more there are."""
+def _refuse_pixels(figure: Figure) -> None:
+    width, height = (float(inches) * figure.dpi for inches in figure.get_size_inches())
+    if width * height > _MOST_PIXELS:
+        raise UsageError(
+            f"--dpi: at {figure.dpi:g} dots per inch the picture has {width:.0f} × {height:.0f} "
+            f"pixels; at most {_MOST_PIXELS // 10**6} million are drawn",
+            hint="choose a smaller --dpi, or write an .svg or .pdf",
+        )
+
+
+def _notes(picture: Picture, kind: Kind) -> Iterator[str]:
+    from attncli.view.figure.drawing import picture_texts
+    from attncli.view.figure.style import letters_without_font
     from attncli.view.labels import shorten
 
-    more = len(texts) - _MOST_NAMED
-    words = ", ".join(shorten(text, _LONGEST_NAME) for text in texts[:_MOST_NAMED])
-    return f"{words} and {more} more" if more > 0 else words
+    yield from (note for note in (picture.note, picture.scale_advice) if note)
+    texts = picture_texts(picture)
+    missing = letters_without_font(texts) if kind != "svg" else set()
+    boxed = [text for text in dict.fromkeys(texts) if not missing.isdisjoint(text)]
+    if boxed:
+        more = f" and {len(boxed) - _MOST_NAMED} more" if len(boxed) > _MOST_NAMED else ""
+        words = ", ".join(shorten(text, _LONGEST_NAME) for text in boxed[:_MOST_NAMED])
+        yield (
+            f"no font here for {words}{more}: boxes are drawn; a .svg file keeps the characters, "
+            f"a .{kind} needs a font that has them (such as one of the Noto fonts)"
+        )

@@ -11,8 +11,6 @@ from typer import Option
 
 from attncli.cli.declaring import MOST_USED, PICTURE
 from attncli.cli.drawing import (
-    DPI,
-    Look,
     as_metadata,
     figure_target,
     refuse_unknown_map,
@@ -43,6 +41,8 @@ __all__ = ["heatmap"]
 
 # Longer ones take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
+# Dots per inch, and points of a label.
+_DPI, _FONT_SIZE = 150, 9.0
 # Inches of a side.
 _LEAST, _MOST = 1.0, 100.0
 _INCHES = r"\d+(?:\.\d*)?|\.\d+"
@@ -158,17 +158,38 @@ class PictureOptions:
         str | None,
         Option(
             metavar="W or WxH",
-            help="The most inches that a file's picture may be wide and high: 3.3 for a column, "
-            "13.3x7.5 for a slide. Text keeps its size, cells their shape. Default: by the number "
-            "of cells.",
+            help="Inches of a file's picture: its width, 3.3 for a column of text, or width and "
+            "height, 13.3x7.5 for a slide. Default: by the number of cells.",
             rich_help_panel=PICTURE,
         ),
     ] = None
+    font_size: Annotated[
+        float | None,
+        Option(
+            metavar="PT",
+            min=1,
+            max=100,
+            help="Size of a file's labels in points; titles are larger. Default: 9.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    transparent: Annotated[
+        bool,
+        Option("--transparent", help="No background in a file.", rich_help_panel=PICTURE),
+    ] = False
+    math: Annotated[
+        bool,
+        Option(
+            "--math",
+            help="Formulas in a file's title and labels: $\\alpha_1$. Default: text as it is.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = False
 
     @property
     def dots(self) -> int:
         """Dots an inch."""
-        return self.dpi or DPI
+        return self.dpi or _DPI
 
 
 def heatmap(
@@ -213,16 +234,28 @@ def heatmap(
     if target is None:
         _show(picture, drawing, run)
     else:
-        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots, wish.size)
+        from attncli.view.figure.drawing import Look
+
+        look = Look(
+            cmap=drawing.cmap,
+            annotate=drawing.annotate,
+            digits=drawing.digits,
+            dpi=drawing.dots,
+            size=wish.size,
+            font_size=drawing.font_size or _FONT_SIZE,
+            transparent=drawing.transparent,
+            math=drawing.math,
+        )
         notes = write_figure(picture, target, look, _options(options, drawing, pick, average))
         for words in notes:
             note(words, quiet=run.quiet)
 
 
 def _refuse_for_files_alone(drawing: PictureOptions) -> None:
-    for option in ("cmap", "dpi", "size"):
-        if getattr(drawing, option) is not None:
-            raise UsageError(f"--{option} is only for files: give --out")
+    for option in ("cmap", "dpi", "size", "font_size", "transparent", "math"):
+        if getattr(drawing, option):
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} is only for files: give --out")
 
 
 def _wish(drawing: PictureOptions, average: AverageOptions) -> Wish:

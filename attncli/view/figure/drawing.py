@@ -1,265 +1,533 @@
-"""A picture as a matplotlib figure, and a figure as the bytes of a file.
+"""A picture as a Matplotlib figure.
 
-No pyplot: a figure has its own canvas, so nothing global is touched and no
-display is needed. Importing this module loads matplotlib.
+Matplotlib's constrained layout places panels, labels and colour bar. We choose the size of the
+figure: the layout runs once to measure the texts, and again when the figure is saved.
+
+No pyplot: a figure has its own canvas, so nothing global is touched and no display is needed.
 """
 
 from __future__ import annotations
 
-import re
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+import warnings
+from math import ceil, floor, inf, isfinite, isinf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 
-from attncli.errors import UsageError
-from attncli.text import did_you_mean
-from attncli.view.figure.layout import (
-    LABEL_SIZE,
-    NAME_SIZE,
-    NOTE_ROOM,
-    TITLE_ROOM,
-    TITLE_SIZE,
-    lay_out,
-    stretch_within,
-)
-from attncli.view.figure.metadata import savefig_metadata
-from attncli.view.figure.panels import draw_bar, draw_hidden_entry, draw_panel
-from attncli.view.figure.style import drawing_style, picture_families, text_measure
+from attncli.view.color import ink
+from attncli.view.figure.style import drawing_style, font_families, text_size
+from attncli.view.labels import brief, shorten, shorten_all, text_width
 from attncli.view.pictures.pooling import coarsen
-from attncli.view.pictures.room import cell_limit
+from attncli.view.pictures.scale import Ticks, fractions, minor_ticks, scale_ticks, ticks
+from attncli.view.pictures.sizes import LABEL_PITCH, cell_limit, grid_columns, panel_size
+from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from attncli.view.figure.heading import Measure
-    from attncli.view.figure.layout import FigureLayout
-    from attncli.view.figure.metadata import FigureFormat
+    from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+
+    from attncli.view.pictures.panel import Panel
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["colormap", "draw", "fit", "render"]
+__all__ = [
+    "MOST_NUMBERS",
+    "MOST_PANELS",
+    "Look",
+    "NoRoomError",
+    "draw",
+    "picture_texts",
+]
 
-Size = tuple[float, float]
+# Across, and down or up.
+Pair: TypeAlias = tuple[float, float]
 
-MAX_PANELS = 400
-_MAX_PIXELS = 100_000_000
-# The fonts of a text in an SVG, which whoever reads it may not have.
-_FONTS = re.compile(rb'(<text[^>]* style="[^"]*font-family: [^;"]*)')
-_NUMBER_SIZE, _SMALLEST_NUMBER = 10.0, 6.0
-_MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
+MOST_PANELS = 400
+MOST_NUMBERS = 2_500
+_MOST_NUMBERS_UNASKED = 400
+
+# Sizes of text, in units of a label's.
+_NAME, _TITLE, _NUMBER, _SMALLEST_NUMBER = 10 / 9, 12 / 9, 10 / 9, 6 / 9
+_MOST_TITLE_LINES = 3
+_MOST_HEADS = 64
+_LONGEST_LABEL = 24
+# Height of a line of text, in units of its size.
+_LEADING = 1.45
+# Inches: width of the colour bar, length of its arrows, and the space between panels.
+_BAR_WIDTH, _BAR_ARROW, _GAP = 0.17, 0.15, 0.16
+# Inches that texts and colour bar take, about, until they are measured.
+_TEXTS = 1.5
+# A panel with a shorter side shows nothing.
+_LEAST_PANEL = 0.2
+# Rather paler than in a terminal: half of a picture may be hidden, and paper is white.
+_GREY, _HATCH, _HATCH_GREY = "#cdcdcd", "////", "#8c8c8c"
+# Lines between cells, where a side has no more cells than this.
+_FEW_CELLS, _LINE_COLOR, _LINE_WIDTH = 32, "#80808040", 0.5
+_NONE = Ticks((), (), 1)
+_TITLES = {
+    "weights": "Attention weights",
+    "scores": "Attention scores",
+    "difference": "Difference of two attention maps",
+}
 
 
-def fit(picture: Picture, *, dpi: float = 150, size: Size | None = None) -> Picture:
-    """Return a picture whose every cell gets at least a pixel; pooled if it must be.
+class NoRoomError(ValueError):
+    """A size leaves no room for the cells, or for the numbers in them."""
 
-    Parameters
+
+class Look(NamedTuple):
+    """How a figure looks.
+
+    Attributes
     ----------
-    picture : Picture
-    dpi : float
-        Pixels per inch.
-    size : (float, float), optional
-        As for `draw`.
-
-    Raises
-    ------
-    UsageError
-        The size leaves no room for cells.
-    """
-    shape = (picture.rows, picture.columns)
-    if size is not None:
-        with drawing_style():
-            dpi *= stretch_within(picture, text_measure(picture_families(picture)), size)
-    limit = cell_limit(shape, panels=len(picture.panels), group=picture.group, dpi=dpi)
-    return coarsen(picture, limit)
-
-
-def draw(
-    picture: Picture,
-    *,
-    cmap: str | None = None,
-    annotate: bool | None = None,
-    digits: int = 2,
-    dpi: float = 150,
-    size: Size | None = None,
-) -> Figure:
-    """Draw a picture.
-
-    Parameters
-    ----------
-    picture : Picture
-        From `fit`, if it may have more cells than pixels.
-    cmap : str, optional
-        Name of a matplotlib colour map; Blues for weights and RdBu for signed values
-        unless given.
-    annotate : bool, optional
-        Write the numbers into the cells; by default only where they can be read.
+    cmap : str or None
+        Name of a Matplotlib colour map: Blues for weights and RdBu for signed values unless given.
+    annotate : bool or None
+        Write numbers into the cells; None where there are few and they can be read.
     digits : int
         Digits after the point in these numbers.
     dpi : float
         Pixels per inch.
-    size : (float, float), optional
-        The most inches across and up, which the figure fills as far as its cells keep their
-        shape; by default its size follows the number of cells.
+    size : (float, float) or None
+        Inches across and up, which the figure has; an infinite height follows the shape of the
+        cells. None: the size follows the number of cells.
+    font_size : float
+        Points of a label; titles are larger.
+    transparent : bool
+        No background.
+    math : bool
+        ``$…$`` in titles and labels is a formula.
+    """
 
-    Returns
-    -------
-    matplotlib.figure.Figure
+    cmap: str | None = None
+    annotate: bool | None = None
+    digits: int = 2
+    dpi: float = 150
+    size: Pair | None = None
+    font_size: float = 9.0
+    transparent: bool = False
+    math: bool = False
+
+
+class Drawn(NamedTuple):
+    """A figure, and the picture that it shows: the same with fewer cells where it was pooled."""
+
+    figure: Figure
+    picture: Picture
+
+
+def picture_texts(picture: Picture) -> list[str]:
+    """Return the titles and labels of a picture."""
+    titles = [picture.title, *(panel.title for panel in picture.panels)]
+    return [
+        *(text for text in titles if text),
+        *picture.scale_names[:1],
+        *(picture.query_labels or ()),
+        *(picture.key_labels or ()),
+    ]
+
+
+def draw(picture: Picture, look: Look | None = None) -> Drawn:
+    """Draw a picture; it is pooled so that every cell has at least a pixel.
 
     Raises
     ------
-    UsageError
-        The colour map is unknown, there are too many panels or numbers, or the size leaves no
-        room for cells, or for numbers in them.
+    NoRoomError
+        The size leaves no room.
+    ValueError
+        A formula is wrong.
     """
-    if len(picture.panels) > MAX_PANELS:
-        message = f"a figure holds at most {MAX_PANELS} maps, found {len(picture.panels)}"
-        raise UsageError(message, hint="choose some with --batch and --head")
-    colors = colormap(cmap or ("RdBu" if picture.signed else "Blues"))
-    with drawing_style():
-        fonts = picture_families(picture)
-        measure = text_measure(fonts)
-        layout, numbers = _with_numbers(picture, measure, digits, annotate=annotate, size=size)
-        figure = Figure(figsize=(layout.width, layout.height), dpi=dpi)
-        for index in range(len(picture.panels)):
-            draw_panel(figure, picture, layout, index, colors, numbers)
-        draw_bar(figure, picture, layout, colors)
+    look = look or Look()
+    limit = cell_limit(
+        (picture.rows, picture.columns),
+        panels=len(picture.panels),
+        group=picture.group,
+        dpi=look.dpi,
+        size=look.size,
+    )
+    fonts = font_families(picture_texts(picture))
+    with drawing_style(fonts, points=look.font_size, math=look.math):
+        drawing = _Drawing(coarsen(picture, limit), look, fonts)
+        if drawing.has_small_cells:  # texts take more of the given size than was thought
+            drawing = _Drawing(coarsen(picture, drawing.pixels), look, fonts)
+    return Drawn(drawing.figure, drawing.picture)
+
+
+class _Drawing:
+    """One figure while it is made."""
+
+    def __init__(self, picture: Picture, look: Look, fonts: Sequence[str]) -> None:
+        self.picture, self._look, self._fonts = picture, look, fonts
+        self._count, self._points = len(picture.panels), look.font_size
+        self._queries, self._keys = (
+            labels if labels is None or look.math else tuple(shorten_all(labels, _LONGEST_LABEL))
+            for labels in (picture.query_labels, picture.key_labels)
+        )
+        name = look.cmap or ("RdBu" if picture.signed else "Blues")
+        self._colors = mpl.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
+        size = look.size or (inf, inf)
+        page = size[0] / size[1] if isfinite(size[1]) else 4 / 3
+        aspect = picture.columns / picture.rows
+        self._across = grid_columns(self._count, aspect, picture.group, page)
+        self._down = ceil(self._count / self._across)
+        self._fixed = isfinite(size[0]), isfinite(size[1])
+
+        self._bar: Colorbar | None = None
+        self.figure = self._empty_figure()
+        for axes, panel in zip(self._axes, picture.panels, strict=True):
+            self._draw_cells(axes, panel)
+        self._write_texts((0.5, 0.5))
+        self._settle()
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Rows and columns of pixels of a panel, at least: hinted text may take a few of them."""
+        width, height = (max(1, floor(side * self._look.dpi * 0.9)) for side in self._panel)
+        return height, width
+
+    @property
+    def has_small_cells(self) -> bool:
+        """Whether some cells have less than a pixel."""
+        return any(
+            cells > dots for cells, dots in zip(self.picture.cells, self.pixels, strict=True)
+        )
+
+    @property
+    def _pitch(self) -> float:
+        """Inches from one line of labels to the next."""
+        return LABEL_PITCH * self._points / 9
+
+    def _width(self, text: str, scale: float = 1.0) -> float:
+        """Return the inches of a text in a size that is given in units of a label's."""
+        return text_size(text, self._points * scale, self._fonts)[0]
+
+    def _usual_panel(self) -> Pair:
+        """Return the inches of a panel in a figure of no given size."""
+        picture = self.picture
+        labelled = max(len(self._queries or ()), len(self._keys or ())) * self._pitch
+        shape = picture.rows, picture.columns
+        width, height = panel_size(
+            *shape, panels=self._count, group=picture.group, labelled=labelled
+        )
+        # Heads that are rows, in an order of their own, are all named.
+        heads = len(self._queries or ()) if picture.rows_are == "Heads" else 0
+        return width, max(height, self._pitch * min(heads, _MOST_HEADS))
+
+    def _empty_figure(self) -> Figure:
+        """Return a figure with axes for the panels, in the layout that places everything."""
+        given = self._look.size or (inf, inf)
+        sides = [
+            usual if isinf(side) else max(_LEAST_PANEL, (side - _TEXTS) / count - _GAP)
+            for usual, side, count in zip(self._usual_panel(), given, self._grid, strict=True)
+        ]
+        self._panel = sides[0], sides[1]
+        across, up = (
+            (panel + _GAP) * count + _TEXTS if isinf(side) else side
+            for panel, side, count in zip(sides, given, self._grid, strict=True)
+        )
+        self._engine = ConstrainedLayoutEngine(w_pad=_GAP / 2, h_pad=_GAP / 2, wspace=0, hspace=0)
+        figure = Figure(
+            figsize=(across, up),
+            dpi=self._look.dpi,
+            layout=self._engine,
+            facecolor="none" if self._look.transparent else "white",
+        )
+        axes = figure.subplots(self._down, self._across, squeeze=False).ravel()
+        for empty in axes[self._count :]:
+            empty.remove()
+        self._axes: list[Axes] = list(axes[: self._count])
+        return figure
+
+    @property
+    def _grid(self) -> tuple[int, int]:
+        return self._across, self._down
+
+    def _draw_cells(self, axes: Axes, panel: Panel) -> None:
+        """Draw the cells over a hatched background, which hidden cells let through."""
+        picture = self.picture
+        if panel.hidden.any():
+            axes.patch.set(facecolor=_GREY, edgecolor=_HATCH_GREY, hatch=_HATCH, linewidth=0)
+        elif self._look.transparent:
+            axes.patch.set_visible(False)
+        down, across = (n * size for n, size in zip(picture.cells, picture.block, strict=True))
+        axes.imshow(
+            np.ma.array(fractions(picture, panel.values), mask=panel.hidden),
+            cmap=self._colors,
+            norm=Normalize(0, 1),
+            interpolation="nearest",
+            aspect="auto",
+            extent=(-0.5, across - 0.5, down - 0.5, -0.5),
+        )
+        # The last block may be smaller than the others, so the axes end before the image.
+        axes.set_xlim(-0.5, picture.columns - 0.5)
+        axes.set_ylim(picture.rows - 0.5, -0.5)
+        if max(picture.cells) <= _FEW_CELLS:
+            self._draw_lines(axes)
+
+    def _draw_lines(self, axes: Axes) -> None:
+        """Draw thin lines between the cells."""
+        rows, columns = ([last + 0.5 for _, last in self.picture.spans(axis)] for axis in (0, 1))
+        ends = -0.5, self.picture.columns - 0.5, self.picture.rows - 0.5
+        # Ticks and their grid would take a hundred times as long.
+        look: dict[str, Any] = {"color": _LINE_COLOR, "linewidth": _LINE_WIDTH, "in_layout": False}
+        axes.hlines(rows[:-1], ends[0], ends[1], **look)
+        axes.vlines(columns[:-1], ends[0], ends[2], **look)
+
+    def _title_panels(self) -> None:
+        """Title the panels; all titles are short if one is too long."""
+        room = self._panel[0] + _GAP / 2
+        titles = [panel.title or "" for panel in self.picture.panels]
+        if any(self._width(title, _NAME) > room for title in titles):
+            titles = [self._cut(brief(title), room, _NAME) for title in titles]
+        for axes, title in zip(self._axes, titles, strict=True):
+            axes.set_title(title, fontsize=self._points * _NAME)
+
+    def _cut(self, text: str, room: float, scale: float) -> str:
+        """Shorten a text in the middle until it fits the room in inches."""
+        length = text_width(text)
+        while length > 1 and not self._look.math and self._width(text, scale) > room:
+            length = min(length - 1, int(length * room / self._width(text, scale)) + 1)
+            text = shorten(text, length)
+        return text
+
+    def _draw_bar(self) -> None:
+        """Draw the colour bar that all panels share, and what stands for a hidden cell."""
+        height = self._panel[1] * self._down + _GAP * (self._down - 1)
+        picture, (below, above) = self.picture, self.picture.saturated
+        bar = self.figure.colorbar(
+            ScalarMappable(Normalize(0, 1), self._colors),
+            ax=self._axes,
+            aspect=height / _BAR_WIDTH,
+            extend="both" if below and above else "min" if below else "max" if above else "neither",
+            extendfrac=_BAR_ARROW / height,
+        )
+        places, texts = zip(*scale_ticks(picture, self._pitch / height), strict=True)
+        bar.set_ticks(places, labels=texts)
+        bar.ax.set_yticks(minor_ticks(picture), minor=True)
+        bar.ax.tick_params(which="major", length=3, width=0.6)
+        *longer, shortest = picture.scale_names
+        name = next((name for name in longer if self._width(name, _NAME) <= height), shortest)
+        bar.set_label(name, fontsize=self._points * _NAME)
         if picture.any_hidden:
-            draw_hidden_entry(figure, layout)
-        _write_names(figure, layout)
-        _use_fonts(figure, fonts)
-    return figure
+            _explain_hidden(bar.ax, height)
+        self._bar = bar
 
+    def _write_texts(self, middle: Pair) -> None:
+        """Write all but heading and numbers for panels of the present size.
 
-def colormap(name: str) -> Any:
-    """Return a colour map of matplotlib.
+        Parameters
+        ----------
+        middle : (float, float)
+            Of the panels, as shares of the figure.
+        """
+        self._title_panels()
+        if self._bar is not None:  # its shape cannot be changed
+            self._bar.remove()
+        self._draw_bar()
+        self._name_axes(middle)
 
-    Raises
-    ------
-    UsageError
-        There is none of that name.
-    """
-    try:
-        return mpl.colormaps[name]
-    except KeyError:
-        hint = did_you_mean(name, mpl.colormaps) or "Blues, viridis and Greys are examples"
-        raise UsageError(f"there is no colour map {name!r} in matplotlib", hint=hint) from None
+    def _name_axes(self, middle: Pair) -> None:
+        """Write labels at the outer panels, as many as there is room for, and the axes' names."""
+        keys, upright = self._key_ticks(self._panel[0])
+        queries = self._query_ticks(self._panel[1], keys)
+        for index, axes in enumerate(self._axes):
+            lowest, first = index + self._across >= self._count, index % self._across == 0
+            axes.tick_params(length=3, width=0.6)
+            axes.tick_params(axis="x", labelrotation=90 if upright else 0)
+            across, down = keys if lowest else _NONE, queries if first else _NONE
+            axes.set_xticks(across.positions, across.texts)
+            axes.set_yticks(down.positions, down.texts)
+        size = self._points * _NAME
+        picture = self.picture
+        room = [(side + _GAP) * count for side, count in zip(self._panel, self._grid, strict=True)]
+        name = self._axis_name(picture.columns_are, keys, self._keys, room[0])
+        self.figure.supxlabel(name, x=middle[0], fontsize=size)
+        name = self._axis_name(picture.rows_are, queries, self._queries, room[1])
+        self.figure.supylabel(name, y=middle[1], fontsize=size)
 
+    def _axis_name(self, name: str, named: Ticks, labels: Sequence[str] | None, room: float) -> str:
+        """Return the name of an axis, which says if labels were left out, as room allows."""
+        if labels is None or named.step == 1:
+            return name
+        names = f"{name} (1 label in {named.step} shown)", f"{name} (1 in {named.step})"
+        return next((text for text in names if self._width(text, _NAME) <= room), name)
 
-def _with_numbers(
-    picture: Picture, measure: Measure, digits: int, *, annotate: bool | None, size: Size | None
-) -> tuple[FigureLayout, tuple[int, float] | None]:
-    """Lay the figure out, and find the size of the numbers in its cells, if any."""
-    stretch = 1.0 if size is None else stretch_within(picture, measure, size)
-    layout = lay_out(picture, measure, stretch=stretch)
-    rows, columns = picture.cells
-    count = rows * columns * len(picture.panels)
-    if annotate is False or (annotate is None and count > _MOST_NUMBERS_UNASKED):
-        return layout, None
-    if count > _MOST_NUMBERS:
-        message = f"numbers fit into at most {_MOST_NUMBERS} cells, found {count}"
-        raise UsageError(message, hint="choose a part with --rows and --cols, or --no-annotate")
-    points = _number_size(picture, layout, measure, digits)
-    if points < _SMALLEST_NUMBER:
-        if annotate is None:
-            return layout, None
-        if size is not None:
-            raise UsageError(
-                "--size: there is no room for numbers in the cells of a picture of this size",
-                hint="give it more room, or --no-annotate, or fewer --digits",
+    def _key_ticks(self, width: float) -> tuple[Ticks, bool]:
+        """Return which keys are named, and whether their labels stand upright."""
+        picture, labels = self.picture, self._keys
+        last = str(picture.column_start + picture.columns - 1)
+        widest = max(map(self._width, (last,) if labels is None else labels))
+        # Numbers lie flat and are thinned out; labels stand upright before any is left out.
+        flat = labels is None or widest + 0.08 <= width / picture.columns
+        room = floor(width / (widest + 0.08 if labels is None else self._pitch))
+        return ticks(picture.columns, labels, room, start=picture.column_start), not flat
+
+    def _query_ticks(self, height: float, keys: Ticks) -> Ticks:
+        """Return which queries are named: in a square map of numbers, the same as keys."""
+        picture, labels = self.picture, self._queries
+        room = floor(height / (self._pitch * (1.4 if labels is None else 1)))
+        if labels is None and self._keys is None and picture.rows == picture.columns:
+            room = min(room, ceil(picture.rows / keys.step))
+        return ticks(picture.rows, labels, room, start=picture.row_start)
+
+    def _settle(self) -> None:
+        """Give the figure its size, and write what depends on it: title, labels, numbers."""
+        usual = self._usual_panel()
+        real, sides, middle = self._measured()
+        width = real[0] if self._fixed[0] else usual[0]
+        height = real[1] if self._fixed[1] else width * usual[1] / usual[0]
+        points, stretch = self._number_size((width, height))
+        panel = width * stretch, height * stretch
+        grown = [(b - a) * n for a, b, n in zip(real, panel, self._grid, strict=True)]
+        across, up = (side + more for side, more in zip(sides, grown, strict=True))
+        places = middle[0] + grown[0] / 2, middle[1] + grown[1] / 2
+        lines = self._heading(2 * min(places[0], across - places[0]) - _GAP)
+        above = sum(scale for _, scale in lines) * self._line + _GAP / 2 * bool(lines)
+        if self._fixed[1]:
+            panel = panel[0], panel[1] - above / self._down
+            places = places[0], places[1] - above / 2
+        else:
+            up += above
+        if min(panel) < _LEAST_PANEL:
+            raise NoRoomError("titles and labels leave no room for the cells")
+        self._resize(across, up, above)
+        self._panel = panel
+        self._write_texts((places[0] / across, places[1] / up))
+        self._write_heading(lines, places[0] / across)
+        if points:
+            for axes, each in zip(self._axes, self.picture.panels, strict=True):
+                self._write_numbers(axes, each, points)
+
+    @property
+    def _line(self) -> float:
+        """Height of a line of labels in inches."""
+        return self._points * _LEADING / 72
+
+    def _measured(self) -> tuple[Pair, Pair, Pair]:
+        """Lay the figure out; return the inches of a panel and of the figure, and its middle."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="constrained_layout not applied")
+            try:
+                self._engine.execute(self.figure)
+            except UserWarning:
+                raise NoRoomError("titles and labels leave no room for the cells") from None
+        across, up = map(float, self.figure.get_size_inches())
+        boxes = [axes.get_position() for axes in self._axes]
+        left, right = min(box.x0 for box in boxes), max(box.x1 for box in boxes)
+        bottom, top = min(box.y0 for box in boxes), max(box.y1 for box in boxes)
+        panel = boxes[0].width * across, boxes[0].height * up
+        return panel, (across, up), ((left + right) / 2 * across, (bottom + top) / 2 * up)
+
+    def _resize(self, across: float, up: float, above: float) -> None:
+        self.figure.set_size_inches(across, up)
+        self._engine.set(rect=(0, 0, 1, 1 - above / up))
+
+    def _heading(self, room: float) -> list[tuple[str, float]]:
+        """Return the lines of the title and of the notes, each with its size."""
+        picture = self.picture
+        title = _TITLES[picture.what] if picture.title is None else picture.title
+        texts = [(title, _TITLE)] if title else []
+        return [
+            (line, scale)
+            for text, scale in (*texts, *((note, 1.0) for note in picture.notes))
+            for line in self._wrapped(text, room, scale)
+        ]
+
+    def _wrapped(self, text: str, room: float, scale: float) -> list[str]:
+        lines: list[str] = []
+        for part in text.split("\n"):
+            words = part.strip(" ").split(" ")
+            lines += list(wrapped(words, room, lambda line: self._width(line, scale))) or [""]
+        if len(lines) > _MOST_TITLE_LINES:
+            lines[_MOST_TITLE_LINES - 1 :] = [" ".join(lines[_MOST_TITLE_LINES - 1 :])]
+        return [self._cut(line, room, scale) for line in lines]
+
+    def _write_heading(self, lines: list[tuple[str, float]], center: float) -> None:
+        up, place = self.figure.get_size_inches()[1], _GAP / 2
+        for text, scale in lines:
+            self.figure.text(
+                center,
+                1 - place / up,
+                text,
+                ha="center",
+                va="top",
+                fontsize=self._points * scale,
             )
-        layout = lay_out(picture, measure, stretch=_SMALLEST_NUMBER / points)
-        points = _SMALLEST_NUMBER
-    return layout, (digits, points)
+            place += scale * self._line
 
+    def _number_size(self, panel: Pair) -> Pair:
+        """Return the points of numbers in cells, 0 for none, and how much panels grow for them."""
+        picture, asked = self.picture, self._look.annotate
+        count = picture.cells[0] * picture.cells[1] * self._count
+        if asked is False or (asked is None and count > _MOST_NUMBERS_UNASKED):
+            return 0.0, 1.0
+        wanted, least = _NUMBER * self._points, _SMALLEST_NUMBER * self._points
+        points = wanted * min(1.0, self._number_room(panel, wanted))
+        if points >= least:
+            return points, 1.0
+        if asked is None:
+            return 0.0, 1.0
+        if any(self._fixed):
+            raise NoRoomError("there is no room for numbers in the cells")
+        return least, least / points
 
-def _number_size(picture: Picture, layout: FigureLayout, measure: Measure, digits: int) -> float:
-    """Return the size in points at which every number fits into its cell."""
-    height, width = (
-        side / length * min(last - first + 1 for first, last in picture.spans(axis))
-        for axis, side, length in (
-            (0, layout.panel[1], picture.rows),
-            (1, layout.panel[0], picture.columns),
+    def _number_room(self, panel: Pair, points: float) -> float:
+        """Return how many times as large the largest number could be in its cell."""
+        picture, digits = self.picture, self._look.digits
+        columns, rows = (
+            min(last - first + 1 for first, last in picture.spans(axis)) / length
+            for axis, length in ((1, picture.columns), (0, picture.rows))
         )
-    )
-    longest = max(
-        (text for panel in picture.panels for row in picture.texts(panel, digits) for text in row),
-        key=len,
-    )
-    if not longest:
-        return _NUMBER_SIZE
-    across, up = measure(longest, _NUMBER_SIZE)
-    return _NUMBER_SIZE * min(1.0, 0.86 * width / across, 0.7 * height / up)
-
-
-def _write_names(figure: Figure, layout: FigureLayout) -> None:
-    """Write the title, its notes, and the names of the axes."""
-    left, bottom, right, top = layout.grid
-    across, up = layout.width, layout.height
-    center, middle = (left + right) / 2 / across, (bottom + top) / 2 / up
-    for line, words in enumerate(layout.title):
-        place = 1 - (0.14 + TITLE_ROOM * line) / up
-        figure.text(center, place, words, ha="center", va="top", fontsize=TITLE_SIZE)
-    below = 0.14 + TITLE_ROOM * len(layout.title)
-    for line, words in enumerate(layout.notes):
-        place = 1 - (below + NOTE_ROOM * line) / up
-        figure.text(center, place, words, ha="center", va="top", fontsize=LABEL_SIZE)
-    figure.text(center, 0.1 / up, layout.keys.name, ha="center", va="bottom", fontsize=NAME_SIZE)
-    figure.text(
-        0.1 / across,
-        middle,
-        layout.queries.name,
-        rotation=90,
-        ha="left",
-        va="center",
-        fontsize=NAME_SIZE,
-    )
-
-
-def _use_fonts(figure: Figure, fonts: list[str]) -> None:
-    """Give all text the fonts that were found to draw it."""
-    for text in figure.findobj(Text):
-        text.set_fontfamily(fonts)
-
-
-def render(
-    figure: Figure,
-    file_format: FigureFormat,
-    *,
-    dpi: float = 150,
-    metadata: Mapping[str, str] | None = None,
-) -> bytes:
-    """Return a figure as the bytes of a file; the same figure is the same bytes.
-
-    Parameters
-    ----------
-    figure : Figure
-    file_format : {"png", "svg", "pdf"}
-    dpi : float
-        Pixels per inch, for PNG.
-    metadata : mapping of str to str, optional
-        Written into the file, where `attncli info` finds it.
-
-    Raises
-    ------
-    UsageError
-        The image would have more than 100 million pixels.
-    """
-    width, height = (float(side) * dpi for side in figure.get_size_inches())
-    if file_format == "png" and not 0 < width * height <= _MAX_PIXELS:
-        message = (
-            f"at {dpi:g} dots per inch the picture has {width:.0f} × {height:.0f} pixels;"
-            f" at most {_MAX_PIXELS // 10**6} million are drawn"
+        texts = (
+            text for panel in picture.panels for row in picture.texts(panel, digits) for text in row
         )
-        raise UsageError(message, hint="choose a smaller --dpi, or write an .svg or .pdf")
-    buffer = BytesIO()
-    with drawing_style():
-        figure.savefig(
-            buffer,
-            format=file_format,
-            dpi=dpi,
-            metadata=savefig_metadata(metadata or {}, file_format),
+        across, up = text_size(max(texts, key=len), points, self._fonts)
+        if not across:
+            return 1.0
+        return min(0.86 * panel[0] * columns / across, 0.7 * panel[1] * rows / up)
+
+    def _write_numbers(self, axes: Axes, panel: Panel, points: float) -> None:
+        """Write each value into the middle of its cell, in the ink that its colour needs."""
+        picture = self.picture
+        colors = self._colors(fractions(picture, panel.values), bytes=True)[..., :3].tolist()
+        down, across = (
+            [(first + last) / 2 for first, last in picture.spans(axis)] for axis in (0, 1)
         )
-    drawn = buffer.getvalue()
-    return drawn if file_format != "svg" else _FONTS.sub(rb"\1, Verdana, sans-serif", drawn)
+        for i, texts in enumerate(picture.texts(panel, self._look.digits)):
+            for j, text in enumerate(texts):
+                red, green, blue = colors[i][j]
+                axes.text(
+                    across[j],
+                    down[i],
+                    text,
+                    ha="center",
+                    va="center_baseline",
+                    fontsize=points,
+                    color=ink((red, green, blue)),
+                    parse_math=False,
+                    in_layout=False,
+                )
+
+
+def _explain_hidden(bar: Axes, height: float) -> None:
+    """Draw the look of a hidden cell below the colour bar."""
+    look = Patch(facecolor=_GREY, edgecolor=_HATCH_GREY, hatch=_HATCH, linewidth=0.5)
+    bar.legend(
+        handles=[look],
+        labels=["hidden"],
+        loc="upper left",
+        bbox_to_anchor=(0, -_GAP / height),
+        frameon=False,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=1.3,
+        handleheight=1.3,
+        handletextpad=0.5,
+    )

@@ -1,132 +1,142 @@
-"""How matplotlib is set while a figure is made, whatever the user's own settings are."""
+"""How Matplotlib is set while a figure is made, and which fonts draw its texts."""
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.textpath import TextToPath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from attncli.view.pictures.picture import Picture
-
-__all__ = ["boxed_texts", "drawing_style", "picture_families", "text_measure"]
+__all__ = [
+    "colormap_names",
+    "drawing_style",
+    "font_families",
+    "letters_without_font",
+    "text_size",
+]
 
 _BASE_FAMILY = "DejaVu Sans"
-# Fonts with outlines for what DejaVu lacks, on Linux, macOS and Windows.
-_FALLBACKS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Zen Hei",
-    "WenQuanYi Micro Hei",
-    "Droid Sans Fallback",
-    "PingFang SC",
-    "Hiragino Sans GB",
-    "Hiragino Sans",
-    "Apple SD Gothic Neo",
-    "Arial Unicode MS",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "Noto Emoji",
-    "Symbola",
-    "Segoe UI Emoji",
-    "Segoe UI Symbol",
-)
+# Its glyphs are boxes with the name of a script.
+_NO_REAL_FONT = "Last Resort"
+# Families whose names hold these words have letters of many scripts.
+_MANY_LETTERS = frozenset({"cjk", "emoji", "symbols", "symbols2"})
+_REGULAR = 400
 _STYLE: dict[Any, Any] = {
-    "font.family": [_BASE_FAMILY],
-    "font.size": 9.0,
     "axes.linewidth": 0.6,
     "hatch.linewidth": 0.5,
-    # Labels are text: "$x$" and "_a^b" are not mathematics.
-    "text.parse_math": False,
     # Without a fixed salt the ids in an SVG differ from run to run.
     "svg.hashsalt": "attncli",
-    # Text stays text: it can be found, copied, and shown in the reader's own fonts.
+    # Text in an SVG stays text: it can be found, copied, and shown in the reader's own fonts.
     "svg.fonttype": "none",
 }
 
 
 @contextmanager
-def drawing_style() -> Iterator[None]:
-    """Use attncli's settings, and silence warnings of glyphs that no font has."""
+def drawing_style(
+    families: Sequence[str] = (_BASE_FAMILY,), *, points: float = 9.0, math: bool = False
+) -> Iterator[None]:
+    """Use our settings instead of the user's, and silence warnings of missing glyphs.
+
+    Parameters
+    ----------
+    families : sequence of str
+        Fonts, in the order in which Matplotlib looks for a glyph.
+    points : float
+        Size of labels.
+    math : bool
+        Read ``$…$`` in texts as formulas.
+    """
     defaults: dict[Any, Any] = {
-        k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")
+        key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")
     }
-    with warnings.catch_warnings(), mpl.rc_context({**defaults, **_STYLE}):
-        # Older matplotlib warns with the second of scripts that join their letters.
+    own: dict[Any, Any] = {
+        "font.family": list(families),
+        "font.size": points,
+        "text.parse_math": math,
+    }
+    with warnings.catch_warnings(), mpl.rc_context({**defaults, **_STYLE, **own}):
+        # Older versions also warn of scripts that join their letters.
         for message in (r"Glyph \d+ .* missing from", r"Matplotlib currently does not support"):
             warnings.filterwarnings("ignore", message=message)
         yield
 
 
+def colormap_names() -> list[str]:
+    """Return the names of Matplotlib's colour maps."""
+    return list(mpl.colormaps)
+
+
+def font_families(texts: Iterable[str]) -> list[str]:
+    """Return DejaVu Sans, and the installed fonts that have the letters it lacks."""
+    missing = _lacking(_BASE_FAMILY, _letters(texts))
+    families = [_BASE_FAMILY]
+    for family in _by_likelihood(missing) if missing else ():
+        left = _lacking(family, missing)
+        if left != missing:
+            families.append(family)
+            missing = left
+        if not missing:
+            break
+    return families
+
+
+def letters_without_font(texts: Sequence[str]) -> set[str]:
+    """Return the letters that no installed font has: PNG and PDF show boxes in their place."""
+    missing = _letters(texts)
+    for family in font_families(texts):
+        missing = _lacking(family, missing)
+    return missing
+
+
+def text_size(text: str, points: float, families: Sequence[str]) -> tuple[float, float]:
+    """Return the width and height in inches of a line of text."""
+    font = FontProperties(family=list(families), size=points)
+    measured: Any = TextToPath()
+    width, height, _ = measured.get_text_width_height_descent(text, font, ismath=False)
+    return width / 72, height / 72
+
+
+def _letters(texts: Iterable[str]) -> set[str]:
+    return {letter for text in texts for letter in text if letter != "\n"}
+
+
+def _lacking(family: str, letters: set[str]) -> set[str]:
+    if not letters:
+        return letters
+    font: Any = get_font(findfont(FontProperties(family=[family])))
+    return {letter for letter in letters if not font.get_char_index(ord(letter))}
+
+
 @cache
-def _characters_of(family: str) -> frozenset[int]:
-    """Return the code points that a font family has glyphs for."""
-    return frozenset(get_font(findfont(family)).get_charmap())
+def _installed() -> frozenset[str]:
+    """Return the families that have a regular font with outlines."""
+    return frozenset(
+        entry.name
+        for entry in fontManager.ttflist
+        if entry.style == "normal"
+        and entry.weight == _REGULAR
+        and not entry.name.startswith(_NO_REAL_FONT)
+    )
 
 
-def _families(texts: Iterable[str]) -> list[str]:
-    """Return the fonts that draw these texts: DejaVu, and installed ones for the rest."""
-    missing = _code_points(texts) - _characters_of(_BASE_FAMILY)
-    chosen = [_BASE_FAMILY]
-    installed = set(fontManager.get_font_names()) if missing else set()
-    for family in _FALLBACKS:
-        if family in installed and missing & _characters_of(family):
-            chosen.append(family)
-            missing -= _characters_of(family)
-    return chosen
+def _by_likelihood(letters: Iterable[str]) -> list[str]:
+    """Return all installed families, first those named after the script of a letter.
 
-
-def boxed_texts(picture: Picture) -> list[str]:
-    """Return the labels and titles with characters that no known font here can draw.
-
-    These become boxes in PNG and PDF; an SVG keeps them as text.
+    The Unicode name of a letter begins with its script: DEVANAGARI LETTER NA.
     """
-    texts = _texts(picture)
-    points = _code_points(texts)
-    for family in _families(texts):
-        points -= _characters_of(family)
-    return [text for text in dict.fromkeys(texts) if _code_points([text]) & points]
+    scripts = {unicodedata.name(letter, "").partition(" ")[0].lower() for letter in letters}
+    likely = scripts | _MANY_LETTERS
 
+    def rank(family: str) -> tuple[bool, bool, str]:
+        words = set(family.lower().split())
+        return words.isdisjoint(likely), not family.startswith("Noto Sans"), family
 
-def _texts(picture: Picture) -> list[str]:
-    titles = [picture.title, *(panel.title for panel in picture.panels)]
-    return [
-        *(text for text in titles if text),
-        *picture.scale_names[:1],
-        *(picture.query_labels or ()),
-        *(picture.key_labels or ()),
-    ]
-
-
-def picture_families(picture: Picture) -> list[str]:
-    """Return the fonts that draw the labels and titles of a picture."""
-    return _families(_texts(picture))
-
-
-def _code_points(texts: Iterable[str]) -> set[int]:
-    return {ord(character) for text in texts for character in text if character != "\n"}
-
-
-def text_measure(font_families: list[str]) -> Callable[[str, float], tuple[float, float]]:
-    """Return a function of text and size in points that gives width and height in inches."""
-    dpi = 144
-    # Its constructor has no types.
-    make: Any = RendererAgg
-    renderer = make(1, 1, dpi)
-
-    def measure(text: str, size: float) -> tuple[float, float]:
-        font = FontProperties(family=font_families, size=size)
-        width, height, _ = renderer.get_text_width_height_descent(text, font, ismath=False)
-        return width / dpi, height / dpi
-
-    return measure
+    return sorted(_installed(), key=rank)

@@ -12,7 +12,7 @@ from attncli.labelled import named_index
 from attncli.text import places, whole_number
 from attncli.view.pictures.picture import Picture, crop_words, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
-from attncli.view.pictures.room import cell_limit, most_stretched
+from attncli.view.pictures.sizes import cell_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -113,8 +113,9 @@ class Frame:
         height, panels, group = _length(rows), math.prod(counts), grouped(*counts)
         if heads_are_rows(rows, counts):
             height, panels, group = counts[1], counts[0], None
-        dpi = wish.dpi * most_stretched(wish.size)
-        limit = cell_limit((height, _length(columns)), panels=panels, group=group, dpi=dpi)
+        limit = cell_limit(
+            (height, _length(columns)), panels=panels, group=group, dpi=wish.dpi, size=wish.size
+        )
         query_labels, key_labels = labels
         return cls(
             wish,
