@@ -15,6 +15,7 @@ __all__ = ["as_ndarray"]
 
 # What they call their module, in which the dtype is.
 _WITH_BFLOAT16 = {"torch", "mlx.core"}
+_NO_ARRAY = "rows of unequal length or things that are no numbers"
 
 
 def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
@@ -29,7 +30,7 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
     Raises
     ------
     DataError
-        NumPy cannot make an array of it.
+        NumPy cannot make an array of it, or would lose what is masked.
     """
     if _is_masked(value):
         raise DataError(
@@ -40,7 +41,16 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
         bits = _bfloat16_bits(value)
         return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise _refusal(name, value, str(error)) from error
+        if isinstance(value, (list, tuple)) and any(_bfloat16_bits(v) is not None for v in value):
+            return np.stack([as_ndarray(name, each) for each in value])
+        is_tensor = hasattr(value, "device")
+        found = f"a tensor that NumPy does not read: {error}" if is_tensor else _NO_ARRAY
+        raise DataError(
+            f"{name}: expected an array of numbers; found {found}",
+            hint="give tensor.detach(), and from another device tensor.cpu()"
+            if is_tensor
+            else None,
+        ) from error
 
 
 def _is_masked(value: object) -> bool:
@@ -59,29 +69,6 @@ def _bfloat16_bits(value: object) -> Any:
         return None
     # Who has a tensor has imported its library: attncli itself does without.
     tensor: Any = value
-    # One that requires a gradient is refused as others are.
+    # NumPy refuses one that requires a gradient, and says so.
     unreadable = getattr(tensor, "requires_grad", False)
     return tensor if unreadable else tensor.view(sys.modules[library].int16)
-
-
-def _refusal(name: str, value: object, reason: str) -> DataError:
-    if getattr(value, "requires_grad", False):
-        return DataError(
-            f"{name}: expected an array of numbers; found a tensor that requires a gradient",
-            hint="give it without: tensor.detach()",
-        )
-    if hasattr(value, "layout") and hasattr(value, "device"):
-        return DataError(
-            f"{name}: expected an array of numbers; found a tensor that NumPy does not read: "
-            f"{reason}",
-            hint="move it to the host: tensor.cpu()" if str(value.device) != "cpu" else None,
-        )
-    if isinstance(value, (list, tuple)) and any(_bfloat16_bits(each) is not None for each in value):
-        return DataError(
-            f"{name}: expected an array of numbers; found a list of bfloat16 tensors",
-            hint="make one tensor of them: torch.stack(tensors)",
-        )
-    return DataError(
-        f"{name}: expected an array of numbers; found rows of unequal length "
-        "or things that are no numbers"
-    )

@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
     from attncli.layout import Layout
     from attncli.names import MaskMeans, Pairing, Score
-    from attncli.projection import OutputProjection, Projected
+    from attncli.posing.output import OutputProjection
+    from attncli.projection import Projected
     from attncli.visibility import Visibility
 
 __all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
 
 Array = npt.NDArray[Any]
+A = TypeVar("A", Array, Array | None)
+N = TypeVar("N", tuple[int, ...], tuple[int, ...] | None)
 # Rules of a problem, by the names of the options that give them.
 _RULES = (
     *HIDING_RULES,
@@ -149,19 +152,18 @@ class Problem:
 
     @property
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of outputs in the axes of the user, also that of the mean of the heads.
+        """The shapes of weights (and all scores), lse, context and mean weights, as returned.
 
-        Of ``weights``, whose shape scores of any stage have, too, and ``lse``, and of ``context``
-        and ``mean weights`` where there are such.
+        Those that there are: in the axes of the user.
         """
         weights = self.layout.weights_shape(self.shape)
         shapes = {"weights": weights, "lse": weights[:-1]}
         batch, heads, queries, _ = self.shape
-        if self.output is not None:
-            context = np.broadcast_to(0.0, (batch, 1, queries, self.output.weight.shape[1]))
-            shapes["context"] = self.layout.join(context).shape
-        elif self.value is not None:
-            context = np.broadcast_to(0.0, (batch, heads, queries, self.value.shape[3]))
+        if self.value is not None:
+            parts = (heads, self.value.shape[3])
+            if self.output is not None:
+                parts = (1, self.output.weight.shape[1])
+            context = np.broadcast_to(0.0, (batch, parts[0], queries, parts[1]))
             shapes["context"] = self.layout.join(context).shape
         if "h" in self.layout.weight_axes:
             shapes["mean weights"] = (*weights[:-3], *weights[-2:])
@@ -259,8 +261,8 @@ class Problem:
     ) -> Problem:
         """Return the problem of some batch entries, heads or queries.
 
-        Its results are those of the whole problem, but for rounding; an axis of which one index was
-        selected is no axis of theirs.
+        Its results are those of the whole problem, but for rounding. An axis of which one index
+        is selected goes, as in NumPy.
 
         Parameters
         ----------
@@ -373,34 +375,18 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
     )
 
 
-@overload
-def _pick(array: Array, axis: int, indices: tuple[int, ...]) -> Array: ...
-@overload
-def _pick(array: Array | None, axis: int, indices: tuple[int, ...]) -> Array | None: ...
-def _pick(array: Array | None, axis: int, indices: tuple[int, ...]) -> Array | None:
+def _pick(array: A, axis: int, indices: tuple[int, ...]) -> A:
     """Keep some indices of an axis; an axis of length 1 stands for every index."""
     if array is None or array.shape[axis] == 1:
         return array
-    return array[(slice(None),) * axis + (_as_slice(indices),)]
+    first, stop = indices[0], indices[0] + len(indices)
+    # Those that follow each other are a view.
+    some = slice(first, stop) if indices == tuple(range(first, stop)) else [*indices]
+    return array[(slice(None),) * axis + (some,)]
 
 
-def _as_slice(indices: tuple[int, ...]) -> slice | list[int]:
-    """Return indices that follow each other as a slice, which takes a view."""
-    first = indices[0]
-    together = indices == tuple(range(first, first + len(indices)))
-    return slice(first, first + len(indices)) if together else [*indices]
-
-
-@overload
-def _pick_some(values: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, ...]: ...
-@overload
-def _pick_some(
-    values: tuple[int, ...] | None, indices: tuple[int, ...]
-) -> tuple[int, ...] | None: ...
-def _pick_some(values: tuple[int, ...] | None, indices: tuple[int, ...]) -> tuple[int, ...] | None:
-    if values is None or len(values) == 1:
-        return values
-    return tuple(values[index] for index in indices)
+def _pick_some(values: N, indices: tuple[int, ...]) -> N:
+    return values if values is None or len(values) == 1 else tuple(values[i] for i in indices)
 
 
 def _slice_rows(array: Array | None, start: int, stop: int) -> Array | None:

@@ -1,4 +1,4 @@
-"""X · W + b: from embeddings to query, key and value, and from the context to the output.
+"""From embeddings to query, key and value: X · W + b, and the norms behind it.
 
 Letters: W the width of the embeddings; the others as in `attncli.attention`. Weights are
 in the mathematics' orientation, (in, out).
@@ -20,15 +20,15 @@ from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import all_finite
 from attncli.layout import Layout
 from attncli.normalization import NORM_EPSILON, rms_norm
+from attncli.posing.output import linear, matrix_of, offset_of, refuse_rows
 from attncli.positions import sinusoidal
-from attncli.threads.products import multiply_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.names import PrecisionName
 
-__all__ = ["OutputProjection", "Projected", "as_heads", "make_output", "project"]
+__all__ = ["Projected", "as_heads", "project"]
 
 Array = npt.NDArray[Any]
 ArrayLike = npt.ArrayLike
@@ -56,25 +56,6 @@ class Projected:
     value: Array | None
     arguments: Mapping[str, Any] = field(repr=False)
     norm_before: Mapping[str, Array] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class OutputProjection:
-    """The output projection of a layer: context · W + b.
-
-    Attributes
-    ----------
-    weight : ndarray (H·E, out)
-    bias : ndarray (out,), or None
-        Both as stored: any real floating dtype, bfloat16 included.
-    """
-
-    weight: Array
-    bias: Array | None
-
-    def __call__(self, context: Array, *, threads: int | None = None) -> Array:
-        """Return the projected context, in the dtype of the context."""
-        return _linear(context, self.weight, self.bias, threads)
 
 
 @by_known_names
@@ -159,42 +140,43 @@ def project(
     if positions is not None:
         arguments.choice(named("positions"), positions, ("sinusoidal",))
     _refuse_unused({"q": wq, "k": wk, "v": wv}, bq=bq, bk=bk, bv=bv, q_norm=q_norm, k_norm=k_norm)
-    embeddings = _source(named, "x", x)
-    keys = embeddings if key_source is None else _source(named, "key_source", key_source)
-    values = keys if value_source is None else _source(named, "value_source", value_source)
-    weights = {name: _weight(named, name, w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
-    arrays = [embeddings.array, keys.array, values.array, *weights.values()]
-    dtype = arguments.computing_dtype(named("precision"), precision, *arrays)
-    ready = {
-        source: _placed(source.array, positions, dtype)
-        for source in dict.fromkeys((embeddings, keys, values))
-    }
+    embeddings = arguments.finite_array(named("x"), _embeddings(named("x"), x))
+    # Padding in keys and values may hold anything; a later check covers what queries see.
+    keys = embeddings if key_source is None else _embeddings(named("key_source"), key_source)
+    values = keys if value_source is None else _embeddings(named("value_source"), value_source)
+    weights = {name: matrix_of(named(name), w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
+    dtype = arguments.computing_dtype(
+        named("precision"), precision, embeddings, keys, values, *weights.values()
+    )
+    given: dict[str, Any] = {"x": embeddings, **weights, "bq": None, "bk": None, "bv": None}
 
-    given: dict[str, Any] = {"x": embeddings.array, **weights, "bq": None, "bk": None, "bv": None}
-
-    def made(source: _Source, weight: str, bias: ArrayLike | None) -> Array:
-        matrix = weights[weight]
+    def made(role: str, source: Array, letter: str, bias: ArrayLike | None) -> Array:
+        ready, matrix = _placed(source, positions, dtype), weights[f"w{letter}"]
         if matrix is None:
-            return ready[source]
-        _check_fit(source, named(weight), matrix)
-        name = f"b{weight[1]}"
-        given[name] = _bias(named, name, bias, matrix)
-        projected = _linear(ready[source], matrix, given[name], threads)
-        _refuse_overflow(named, source, weight, projected)
+            return ready
+        weight = named(f"w{letter}")
+        width = source.shape[-1]
+        rows = f"{width} rows, as {named(role)} has shape {shape_text(source.shape)}"
+        refuse_rows(weight, matrix, width, rows)
+        offset = given[f"b{letter}"] = offset_of(named, f"b{letter}", bias, matrix)
+        projected = linear(ready, matrix, offset, threads)
+        _refuse_overflow(f"{named(role)} · {weight}", source, projected)
         return projected
 
-    query, key = made(embeddings, "wq", bq), made(keys, "wk", bk)
+    of_keys = "x" if key_source is None else "key_source"
+    of_values = of_keys if value_source is None else "value_source"
+    query, key = made("x", embeddings, "q", bq), made(of_keys, keys, "k", bk)
     epsilon = given["norm_eps"] = _epsilon(named, norm_eps, q_norm, k_norm)
-    given["q_norm"] = _norm(named, "q_norm", q_norm, query)
-    given["k_norm"] = _norm(named, "k_norm", k_norm, key)
+    given["q_norm"] = _norm(named("q_norm"), q_norm, query)
+    given["k_norm"] = _norm(named("k_norm"), k_norm, key)
     if epsilon is not None:
         query, key = (
             rows if weight is None else rms_norm(rows, weight, epsilon)
             for rows, weight in ((query, given["q_norm"]), (key, given["k_norm"]))
         )
-    value = None if wv is None and value_source is None else made(values, "wv", bv)
-    given["key_source"] = None if key_source is None else keys.array
-    given["value_source"] = None if value_source is None else values.array
+    value = None if wv is None and value_source is None else made(of_values, values, "v", bv)
+    given["key_source"] = None if key_source is None else keys
+    given["value_source"] = None if value_source is None else values
     given |= {"positions": positions, "precision": precision}
     return Projected(query, key, value, given)
 
@@ -224,44 +206,6 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
     return made if entries >= batch else np.broadcast_to(made, own.shape)
 
 
-def make_output(named: Names, wo: object, bo: object, width: int) -> OutputProjection | None:
-    """Return the checked output projection, or None where there is none.
-
-    Parameters
-    ----------
-    named : Names
-    wo : array_like (H·E, out), or None
-    bo : array_like (out,), or None
-    width : int
-        H·E: the width of the context with its heads side by side.
-
-    Raises
-    ------
-    AttnError
-        The weight does not fit the context, the bias not the weight, or one is not finite.
-    """
-    weight = _weight(named, "wo", wo)
-    if weight is None:
-        if bo is not None:
-            raise UsageError("bo is added to context · wo, and wo is missing")
-        return None
-    if weight.shape[0] != width:
-        raise ShapeError(
-            f"{named('wo')}: expected {width} rows, the width of the context; "
-            f"found shape {shape_text(weight.shape)}",
-            hint=_transposed(named("wo"), weight, width),
-        )
-    return OutputProjection(weight, _bias(named, "bo", bo, weight))
-
-
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """Embeddings and how errors name them."""
-
-    name: str
-    array: Array
-
-
 def _refuse_unused(weights: Mapping[str, object], **given: object) -> None:
     """Refuse a bias or a norm without the projection that it belongs to, and no projection at all.
 
@@ -275,55 +219,25 @@ def _refuse_unused(weights: Mapping[str, object], **given: object) -> None:
             raise UsageError(f"{name} is for x · w{letter}, and w{letter} is missing")
 
 
-def _source(named: Names, name: str, value: object) -> _Source:
-    array = arguments.real_array(named(name), value)
+def _embeddings(name: str, value: object) -> Array:
+    array = arguments.real_array(name, value)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise ShapeError(
-            f"{named(name)}: expected embeddings (tokens, width) or (batch, tokens, width); "
+            f"{name}: expected embeddings (tokens, width) or (batch, tokens, width); "
             f"found shape {shape_text(array.shape)}"
         )
-    # Padding in keys and values may hold anything; a later check covers what queries see.
-    return _Source(
-        named(name), arguments.finite_array(named(name), array) if name == "x" else array
-    )
+    return array
 
 
-def _refuse_overflow(named: Names, source: _Source, weight: str, made: Array) -> None:
+def _refuse_overflow(product: str, source: Array, made: Array) -> None:
     """Refuse rows that are not finite though those of the embeddings are: not padding."""
     if all_finite(made):
         return
-    padding = ~np.isfinite(readable(source.array)).all(axis=-1)
-    if np.isfinite(made[~padding]).all():
-        return
-    raise DataError(
-        f"{source.name} · {named(weight)} exceeds the range of {made.dtype.name}",
-        hint=in_float64(made.dtype),
-    )
-
-
-def _weight(named: Names, name: str, value: object) -> Array | None:
-    if value is None:
-        return None
-    array = arguments.real_array(named(name), value)
-    if array.ndim != 2 or 0 in array.shape:
-        raise ShapeError(
-            f"{named(name)}: expected a matrix (in, out); found shape {shape_text(array.shape)}"
+    padding = ~np.isfinite(readable(source)).all(axis=-1)
+    if not np.isfinite(made[~padding]).all():
+        raise DataError(
+            f"{product} exceeds the range of {made.dtype.name}", hint=in_float64(made.dtype)
         )
-    return arguments.finite_array(named(name), array)
-
-
-def _bias(named: Names, name: str, value: object, weight: Array) -> Array | None:
-    if value is None:
-        return None
-    array = arguments.finite_array(named(name), value)
-    width = weight.shape[1]
-    # A CSV file with a single row or column is a vector too.
-    if array.size != width or array.size != max(array.shape, default=1):
-        raise ShapeError(
-            f"{named(name)}: expected {width} numbers, the columns of {named('w' + name[1])}; "
-            f"found shape {shape_text(array.shape)}"
-        )
-    return array.reshape(-1)
 
 
 def _epsilon(named: Names, given: object, *norms: object) -> float | None:
@@ -334,34 +248,17 @@ def _epsilon(named: Names, given: object, *norms: object) -> float | None:
     return NORM_EPSILON if given is None else arguments.positive_number(named("norm_eps"), given)
 
 
-def _norm(named: Names, name: str, value: object, made: Array) -> Array | None:
+def _norm(name: str, value: object, made: Array) -> Array | None:
     if value is None:
         return None
-    weight = arguments.finite_array(named(name), value)
+    weight = arguments.finite_array(name, value)
     width = made.shape[-1]
     if not weight.size or weight.size != max(weight.shape, default=1) or width % weight.size:
         raise ShapeError(
-            f"{named(name)}: expected a number for each component of a head, or of all heads "
-            f"({width}); found shape {shape_text(weight.shape)}"
+            f"{name}: expected a number for each component of a head, or of all heads ({width}); "
+            f"found shape {shape_text(weight.shape)}"
         )
     return weight.reshape(-1)
-
-
-def _check_fit(source: _Source, weight: str, matrix: Array) -> None:
-    width = source.array.shape[-1]
-    if matrix.shape[0] != width:
-        raise ShapeError(
-            f"{source.name} has shape {shape_text(source.array.shape)} and {weight} "
-            f"{shape_text(matrix.shape)}: expected {width} rows, one for each column of the "
-            "embeddings",
-            hint=_transposed(weight, matrix, width),
-        )
-
-
-def _transposed(name: str, matrix: Array, width: int) -> str | None:
-    if matrix.shape[1] != width:
-        return None
-    return f"{name} looks transposed: expected (in, out), as in X · W"
 
 
 def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
@@ -371,13 +268,3 @@ def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
         return wide
     placed: Array = wide + sinusoidal(*x.shape[-2:]).astype(dtype)
     return placed
-
-
-def _linear(x: Array, weight: Array, bias: Array | None, threads: int | None) -> Array:
-    """Return x · weight + bias in the dtype of x."""
-    # Results that are not finite are padding, or are reported later with their index.
-    with np.errstate(over="ignore", invalid="ignore"):
-        made = multiply_rows(x, widen(weight, x.dtype), threads=threads)
-        if bias is not None:
-            np.add(made, widen(bias, x.dtype), out=made)
-    return made

@@ -23,13 +23,7 @@ Ints = npt.NDArray[Any]
 
 
 class Segments:
-    """The numbers of the sequences that queries and keys belong to.
-
-    Parameters
-    ----------
-    queries : ndarray of int (B or 1, L)
-    keys : ndarray of int (B or 1, S)
-    """
+    """The numbers of the sequences: of queries (B or 1, L), and of keys (B or 1, S)."""
 
     def __init__(self, queries: Ints, keys: Ints) -> None:
         self.queries = queries
@@ -42,14 +36,12 @@ class Segments:
     @property
     def alike(self) -> bool:
         """Whether sequences that queries and keys share have the same places among both."""
-        return self.queries is self.keys or all(
-            _alike(*self._of(batch)) for batch in range(len(self))
-        )
+        return self.queries is self.keys or all(_alike(*self._of(b)) for b in range(len(self)))
 
     def entries(self, batches: Sequence[int]) -> Segments:
         """Return those of some batch entries."""
-        queries, keys = (ids if len(ids) == 1 else ids[[*batches]] for ids in self._both)
-        return Segments(queries, keys)
+        both = (self.queries, self.keys)
+        return Segments(*(ids if len(ids) == 1 else ids[[*batches]] for ids in both))
 
     def rows(self, start: int, stop: int) -> Segments:
         """Return those of some queries and all keys."""
@@ -84,15 +76,12 @@ class Segments:
         """Whether the numbers of each entry's keys never fall."""
         return [bool((ids[1:] >= ids[:-1]).all()) for ids in self.keys]
 
-    @property
-    def _both(self) -> tuple[Ints, Ints]:
-        return self.queries, self.keys
-
     def _of(self, batch: int) -> tuple[Ints, Ints]:
         return self.queries[batch % len(self.queries)], self.keys[batch % len(self.keys)]
 
 
 def _alike(queries: Ints, keys: Ints) -> bool:
+    """Return whether numbers that both have begin at the same places and are as many."""
     own, others = (np.unique(ids, return_index=True, return_counts=True) for ids in (queries, keys))
     _, here, there = np.intersect1d(own[0], others[0], assume_unique=True, return_indices=True)
     return all(

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import parts
+from attncli.names import HIDING_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Visibility", "cut"]
 
 Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 class Visibility(NamedTuple):
@@ -149,43 +149,21 @@ class Visibility(NamedTuple):
         """
         if not self.banded:
             return 0, self.keys
-        first, last = self._interval(batch, start, stop)
+        if self.query_lengths is not None:
+            stop = min(stop, _at(self.query_lengths, batch))
+        if start >= stop:
+            return 0, 0
+        # Both ends of a row's interval grow with the row.
+        first, last = self._bounds(batch, start)[0], self._bounds(batch, stop - 1)[1]
         if self.segment_ids is not None and first < last:
             least, most = self.segment_ids.reach(batch, start, stop)
             first, last = max(first, least), min(last, most)
         return (first, last) if first < last else (0, 0)
 
-    def _interval(self, batch: int, start: int, stop: int) -> tuple[int, int]:
-        """Return the smallest one that the rules on positions and lengths leave."""
-        if self.query_lengths is not None:
-            stop = min(stop, _at(self.query_lengths, batch))
-        if start < stop:
-            # Both ends of the interval grow with the row.
-            outer = self._bounds(batch, start), self._bounds(batch, stop - 1)
-            if all(first < last for first, last in outer):
-                return outer[0][0], outer[1][1]
-        first, last = self._ends(batch, start, stop)
-        some = first < last
-        if not some.any():
-            return 0, 0
-        return int(np.min(first[some])), int(np.max(last[some]))
-
     def tile(
         self, batch: int, heads: int | slice, rows: tuple[int, int], columns: tuple[int, int]
     ) -> Bools | None:
-        """Return which keys the queries of a tile see.
-
-        Parameters
-        ----------
-        batch : int
-        heads : int or slice
-        rows, columns : (start, stop)
-
-        Returns
-        -------
-        ndarray of bool, broadcastable to the tile; or None
-            None where every query of the tile sees every key of it.
-        """
+        """Return which keys the queries of a tile see, broadcastable to it; None where all are."""
         seen: Bools | None = None
         if self.banded and not self._clear(batch, rows, columns):
             seen = self._band(batch, rows, columns)
@@ -226,13 +204,7 @@ class Visibility(NamedTuple):
     def edges(
         self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
     ) -> list[tuple[int, int]]:
-        """Return the columns of a tile that may hold hidden keys; all others are visible.
-
-        Returns
-        -------
-        list of (start, stop)
-            At most two intervals, in order, with the visible columns between them.
-        """
+        """Return the columns of a tile that may hold hidden keys: at most two intervals."""
         if not self.is_one_interval:
             return [columns]
         if not self.banded:
@@ -278,24 +250,10 @@ class Visibility(NamedTuple):
 
     def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
         """Return the names of the rules that hide a key from a query, in the order above."""
-        position = row + self.offset(batch)
-        left, right = self.window or (None, None)
         cell = (row, row + 1), (column, column + 1)
-        hidden = {
-            "mask": self.mask is not None
-            and not self.attending(cut(self.mask, batch, head, *cell)).all(),
-            "key_padding_mask": self.key_padding_mask is not None
-            and not self.key_padding_mask[batch % len(self.key_padding_mask), column],
-            "kv_lengths": column >= self.length(batch),
-            "query_lengths": self.query_lengths is not None
-            and row >= _at(self.query_lengths, batch),
-            "causal": self.causal and column > position,
-            "window": (left is not None and column < position - left)
-            or (right is not None and column > position + right),
-            "segment_ids": self.segment_ids is not None
-            and self.segment_ids.tile(batch, *cell) is not None,
-        }
-        return tuple(rule for rule, hides in hidden.items() if hides)
+        rules = ((name, self.under(**{name: getattr(self, name)})) for name in HIDING_RULES)
+        tiles = ((name, rule.tile(batch, head, *cell)) for name, rule in rules)
+        return tuple(name for name, tile in tiles if tile is not None and not tile.all())
 
     def _clear(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
         # Both ends of the interval grow with the row, so the corners decide.
@@ -336,18 +294,6 @@ class Visibility(NamedTuple):
             last = min(last, position + 1)
         if right is not None:
             last = min(last, position + right + 1)
-        return first, last
-
-    def _ends(self, batch: int, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Return arrays of first and last + 1 of each row's keys; first ≥ last where empty."""
-        position = np.arange(start, max(start, stop)) + self.offset(batch)
-        left, right = self.window or (None, None)
-        first = np.zeros_like(position) if left is None else np.maximum(position - left, 0)
-        last = np.full_like(position, self.length(batch))
-        if self.causal:
-            np.minimum(last, position + 1, out=last)
-        if right is not None:
-            np.minimum(last, position + right + 1, out=last)
         return first, last
 
 

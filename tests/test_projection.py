@@ -143,7 +143,7 @@ X = np.ones((3, 4))
     [
         (
             ShapeError,
-            r"x has shape \(3, 4\) and wq \(5, 4\): expected 4 rows",
+            r"wq: expected 4 rows",
             {"wq": np.ones((5, 4))},
         ),
         (ShapeError, "looks transposed", {"wk": np.ones((6, 4))}),

@@ -44,9 +44,7 @@ def test_a_tensor_with_a_gradient_is_to_be_detached(torch, kind: str) -> None:
     x = torch.tensor(X, dtype=getattr(torch, kind), requires_grad=True)
     with pytest.raises(DataError) as caught:
         attncli.attention(X, x, X)
-    assert caught.value.message == (
-        "key: expected an array of numbers; found a tensor that requires a gradient"
-    )
+    assert caught.value.message.startswith("key: expected an array of numbers; found a tensor")
     assert "tensor.detach()" in str(caught.value.hint)
     attncli.attention(X, x.detach(), X)
 
@@ -55,9 +53,8 @@ def test_a_tensor_that_is_elsewhere_is_to_be_moved(torch) -> None:
     with pytest.raises(DataError, match="found a tensor that NumPy does not read") as caught:
         attncli.attention(X, X, torch.ones(3, 2, device="meta"))
     assert "tensor.cpu()" in str(caught.value.hint)
-    with pytest.raises(DataError, match="Sparse") as caught:
+    with pytest.raises(DataError, match="Sparse"):
         attncli.attention(X, X, torch.eye(3).to_sparse())
-    assert caught.value.hint is None
 
 
 def test_a_tensor_without_axes_is_a_number(torch) -> None:
@@ -69,12 +66,10 @@ def test_a_tensor_without_axes_is_a_number(torch) -> None:
         attncli.pose(X, X, scale=torch.tensor(0.5, device="meta"))
 
 
-def test_a_list_of_bfloat16_tensors_is_to_be_stacked(torch) -> None:
+def test_a_list_of_bfloat16_tensors_is_stacked(torch) -> None:
     rows = [torch.ones(2, dtype=torch.bfloat16)] * 3
-    with pytest.raises(DataError, match="found a list of bfloat16 tensors") as caught:
-        attncli.attention(rows, X)
-    assert "torch.stack" in str(caught.value.hint)
-    attncli.attention(torch.stack(rows), X)
+    made, right = (attncli.attention(x, X, X).context for x in (rows, torch.stack(rows)))
+    np.testing.assert_array_equal(made, right)
 
 
 def test_an_answer_can_be_checked_as_it_is() -> None:

@@ -9,7 +9,7 @@ from linear_oracle import linear
 from nearness import assert_near
 from oracle import attention_oracle
 
-from attncli import AttnError, DataError, ShapeError, UsageError, explain, load, project
+from attncli import DataError, ShapeError, UsageError, explain, load, project
 from attncli.normalization import rms_norm
 
 HEADS, GROUPS, WIDTH, TOKENS = 4, 2, 6, 7
@@ -195,8 +195,3 @@ def test_the_explanation_in_json_and_markdown(files, attncli):
     text = attncli(*words, "--format", "markdown").good().text
     assert r"\text{rms} = \sqrt{\frac{1}{6} \sum_i p_i^2" in text
     assert r"p_{0} &= " in text
-
-
-def test_a_norm_needs_both_projections():
-    with pytest.raises(AttnError, match="needs x, wq, wk and wv"):
-        load(x=X, wq=WEIGHTS["wq"], q_norm=EACH["q_norm"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncli import AttnWarning, attention, check, explain, pose, solve
+from attncli import attention, check, explain, pose, solve
 from attncli.segments import Segments
 from attncli.visibility import Visibility
 
@@ -264,30 +264,3 @@ def test_what_a_large_mask_hides_is_explained_and_judged(most, monkeypatch):
     assert {each.name for each in wrong.diagnosis.explanations} >= {"mask_ignored"}
     steps = explain(problem, query=1).steps
     assert [bool(step.hidden) for step in steps] == [False, False, True, True, True, True]
-
-
-@pytest.mark.parametrize("most", [0, 2**22])
-def test_a_large_mask_of_the_other_polarity_is_doubted(most, monkeypatch):
-    monkeypatch.setattr("attncli.posing.rules._READ_ONCE", most)
-    x = np.ones((30, 4))
-    few = np.eye(30)
-    with pytest.warns(AttnWarning, match=r"lets only 3\.3 % of the pairs attend"):
-        pose(x, x, mask=few)
-    with pytest.warns(
-        AttnWarning, match=r"lets only 3\.3 % of the pairs attend.*is hidden, because"
-    ):
-        pose(x, x, mask=1 - few, mask_means="drop")
-    upper = ~np.tri(30, dtype=bool)
-    with pytest.warns(AttnWarning, match="its opposite from none"):
-        attention(x, x, mask=upper)
-
-
-@pytest.mark.parametrize("shape", [(37449, 7), (37450, 7), (18000, 1, 3, 5)])
-def test_a_mask_in_many_parts_is_doubted_too(shape):
-    """A few of its last rows say no less than all."""
-    seen = np.ones(shape, bool)
-    seen[..., -1] = False
-    seen[..., -1, :] = False
-    x, y = (np.ones((*shape[:-2], n, 1)) for n in shape[-2:])
-    with pytest.warns(AttnWarning, match="its opposite from none"):
-        attention(x, y, mask=seen, outputs=("lse",))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.arguments import Names
-    from attncli.projection import OutputProjection
+    from attncli.posing.output import OutputProjection
 
 __all__ = ["advise_on_axes", "inputs", "output_projection"]
 
@@ -159,7 +159,7 @@ def output_projection(
     """Return the checked projection of the context, or None."""
     if wo is None and bo is None:
         return None
-    from attncli.projection import make_output  # noqa: PLC0415 - most problems have none
+    from attncli.posing.output import make_output  # noqa: PLC0415 - most problems have none
 
     if v is None:
         raise UsageError("wo projects the context, and the context needs a value")

@@ -16,8 +16,8 @@ from attncli.referee.stages import CAPS, product_of, shared, step_function
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attncli.posing.output import OutputProjection
     from attncli.problem import Problem
-    from attncli.projection import OutputProjection
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["Stages", "evaluate", "projected"]
