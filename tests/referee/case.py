@@ -123,6 +123,7 @@ def family(
     inputs: str | None = None,
     change: Any = None,
     output: str = "context",
+    beside: tuple[str, ...] = (),
     later: bool = False,
 ) -> None:
     """Add a table of cases.
@@ -145,13 +146,16 @@ def family(
         Changes the inputs, a list of arrays, before they are given.
     output : str
         What the functions return.
+    beside : tuple of str
+        Names that may stand beside that of each row, or not.
     later : bool
         Today's referee fails.
     """
     all_shapes = _three(shapes)
     for row, function in rows.items():
         told = row.partition(" @ ")[0]
-        names = () if told == "passes" else told.split("|")
+        names = [] if told == "passes" else told.split("|")
+        names += [f"{name}+{other}" for name in names for other in beside]
 
         def make(seed: int, function: Any = function, row: str = row) -> Any:
             given = _given(seed, row, all_shapes, options, inputs or dtype, change)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from referee import (  # noqa: F401 - they fill CASES
     cases_heads,
     cases_kernels,
+    cases_later,
     cases_layers,
     cases_masks,
     cases_rope,
     cases_scores,
 )
 from referee.case import chosen
+from referee.common_pairs import pair, pair_names
 
-__all__ = ["chosen"]
+__all__ = ["chosen", "pair", "pair_names"]

@@ -44,7 +44,7 @@ def one(job: tuple[str, int, float]) -> dict[str, object]:
     from referee.case import CASES, judged
 
     name, seed, limit = job
-    case = CASES.get(name) or corpus.pair(name)
+    case = CASES[name] if name in CASES else corpus.pair(name.removeprefix("pair/"))
     warnings.simplefilter("ignore")
     started = time.perf_counter()
     try:

@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 from referee import corpus
-from referee.case import CASES, judged
+from referee.case import CASES, Case, judged
+from referee.right import alarm
 
 # The default run takes about half a minute of a processor.
 _EVERY = 7
@@ -21,8 +22,37 @@ _NOW = list(corpus.chosen())
     ],
 )
 def test_the_mistake_is_named(name: str) -> None:
-    case = CASES[name]
+    see_named(CASES[name])
+
+
+def see_named(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcome = judged(case)
     assert outcome.good, f"{outcome.word}: found {outcome.found}"
+
+
+_PAIRS = corpus.pair_names(200)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if at < 6 else pytest.mark.long)
+        for at, name in enumerate(_PAIRS)
+    ],
+)
+def test_two_mistakes_are_named(name: str) -> None:
+    see_named(corpus.pair(name))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=() if first == 0 else pytest.mark.long)
+        for first in range(0, 600, 60)
+    ],
+)
+def test_right_outputs_by_others_pass(first: int) -> None:
+    told = [alarm(seed) for seed in range(first, first + 60)]
+    assert [words for _, words in told if words] == []

@@ -1,0 +1,431 @@
+"""What the first referee did not name: each case is one of its reports, or one like it."""
+
+from __future__ import annotations
+
+import numpy as np
+from referee.case import family as _family
+from referee.cases_kernels import GRIDS, _float8, _int8
+from referee.cases_layers import _NORM, normed, norms
+from referee.plain import as_bfloat16, cut, joined, of_bits, rotate, softmax
+
+
+def family(*args, **options):
+    _family(*args, later=True, **options)
+
+
+def _pad_both(array):
+    """Return (…, L, S) in a square of 16."""
+    rows, keys = array.shape[-2:]
+    return np.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, 16 - rows), (0, 16 - keys)])
+
+
+family(
+    "later/padded",
+    {
+        "other_length": lambda g: _pad_both(g.weights()),
+    },
+    shapes=((1, 2, 5, 8), (1, 2, 7, 8)),
+    output="weights",
+)
+family(
+    "later/signs",
+    {
+        "dropped_weights_negative": lambda g: np.where(
+            g.random.random((1, 2, 9, 9)) < 0.3, -g.weights(), g.weights()
+        ),
+    },
+    shapes=(1, 2, 9, 8),
+    output="weights",
+)
+for _shape in ((5, 3), (2, 4, 6, 8)):
+    family(
+        f"later/memory {len(_shape)}-D",
+        {
+            "memory_order": lambda g: g.attend().ravel(order="F").reshape(g.q.shape),
+            "memory_order @ back": lambda g: g.attend().ravel().reshape(g.q.shape, order="F"),
+        },
+        shapes=_shape,
+    )
+family(
+    "later/memory of inputs",
+    {
+        "value_memory_order|value_reshaped": lambda g: g.attend(
+            v=g.v.ravel(order="F").reshape(g.v.shape)
+        ),
+        "key_memory_order|key_reshaped": lambda g: g.attend(
+            k=g.k.ravel(order="F").reshape(g.k.shape)
+        ),
+    },
+    shapes=((6, 8), (7, 8), (7, 5)),
+)
+family(
+    "later/mask repeated",
+    {
+        # Heads stand before batch entries, and each entry's mask is repeated for neighbours.
+        "mask_repeated_by_entry|inputs_misplaced": lambda g: g.attend(
+            np.repeat(g["mask"][:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1)
+        ),
+        "mask_repeated_by_entry|inputs_misplaced+unscaled": lambda g: g.attend(
+            np.repeat(g["mask"][:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1), scale=1
+        ),
+    },
+    shapes=(3, 4, 10, 8),
+    options=lambda r: {"mask": r.random((3, 1, 10, 10)) < 0.7},
+)
+family(
+    "later/padding repeated",
+    {
+        "key_padding_mask_repeated_by_entry|inputs_misplaced": lambda g: g.attend(
+            np.repeat(g["key_padding_mask"], 4, 0).reshape(4, 3, 1, 10).swapaxes(0, 1)
+        ),
+    },
+    shapes=(3, 4, 10, 8),
+    options={"key_padding_mask": np.arange(10) < np.array([[4], [9], [7]])},
+)
+family(
+    "later/tail 96",
+    {
+        "some_components": lambda g: g.attend(q=g.q[..., :64], k=g.k[..., :64]),
+        "some_components @ scaled": lambda g: g.attend(
+            q=g.q[..., :64], k=g.k[..., :64], scale=1 / 8
+        ),
+        "other_length|columns_lost": lambda g: g.attend()[..., :64],
+    },
+    shapes=(1, 2, 12, 96),
+)
+family(
+    "later/tail 576",
+    {
+        "some_components": lambda g: g.attend(q=g.q[..., :512], k=g.k[..., :512]),
+        "some_components @ scaled": lambda g: g.attend(
+            q=g.q[..., :512], k=g.k[..., :512], scale=512**-0.5
+        ),
+    },
+    shapes=((1, 2, 10, 576), (1, 2, 14, 576), (1, 2, 14, 64)),
+)
+
+
+def _angles(g, *names):
+    """Rotate as a model of bfloat16 does whose tables are made in it."""
+
+    def turned(rows):
+        frequencies = 10000.0 ** (-np.arange(8) / 8)
+        places = np.arange(600.0)[-rows.shape[-2] :]
+        frequencies = as_bfloat16(frequencies) if "frequencies" in names else frequencies
+        places = as_bfloat16(places) if "positions" in names else places
+        angles = np.multiply.outer(places, frequencies)
+        angles = as_bfloat16(angles) if "angles" in names else angles
+        one, other = rows[..., :8], rows[..., 8:]
+        cosine, sine = np.cos(angles), np.sin(angles)
+        return np.concatenate([one * cosine - other * sine, other * cosine + one * sine], -1)
+
+    return g.attend(g.j <= g.i + 592, q=turned(g.q), k=turned(g.k))
+
+
+family(
+    "later/rope in bfloat16",
+    {
+        "rope_in_bfloat16|rope_angles_in_bfloat16": lambda g: _angles(
+            g, "frequencies", "positions", "angles"
+        ),
+        "rope_in_bfloat16|rope_positions_in_bfloat16+rope_frequencies_in_bfloat16": lambda g: (
+            _angles(g, "frequencies", "positions")
+        ),
+    },
+    shapes=((1, 2, 8, 16), (1, 2, 600, 16)),
+    options={"rope": "half", "causal": True, "causal_align": "bottom-right"},
+)
+
+
+def _online(g, block, *, rescaled=True, own=False, beta=True):
+    """Go over blocks of keys, and leave out what brings them to one maximum.
+
+    Without ``rescaled`` earlier blocks keep theirs; ``own`` forgets that there is another one;
+    without ``beta`` a new block keeps its own, as FlashAttention's first form would.
+    """
+    held, total, top = 0.0, 0.0, -np.inf
+    for start in range(0, g.k.shape[-2], block):
+        part = g.scores()[..., start : start + block]
+        mine = part.max(-1, keepdims=True)
+        higher = np.maximum(top, mine)
+        factor = np.exp(top - higher) if rescaled and not own else 1.0
+        powers = np.exp(part - (higher if beta and not own else mine))
+        held = held * factor + powers @ g.v[:, :, start : start + block]
+        total = total * factor + powers.sum(-1, keepdims=True)
+        top = higher
+    return held / total
+
+
+for _size in (16, 32):
+    _family(
+        f"online/maximum {_size}",
+        {
+            f"online_sums_stale_{_size}": lambda g, n=_size: _online(g, n, rescaled=False),
+            f"online_own_maxima_not_rescaled_{_size}": lambda g, n=_size: _online(g, n, own=True),
+        },
+        shapes=((1, 2, 12, 16), (1, 2, 70, 16)),
+    )
+    _family(
+        f"online/block maximum {_size}",
+        {f"online_own_maxima_{_size}": lambda g, n=_size: _online(g, n, beta=False)},
+        shapes=((1, 2, 12, 16), (1, 2, 70, 16)),
+    )
+family(
+    "later/last block",
+    {
+        "last_block_unmasked|some_diagonal_blocks_unmasked": lambda g: g.attend(
+            g.tril | ((g.i >= 64) & (g.j >= 64))
+        ),
+        "last_block_unmasked|some_diagonal_blocks_unmasked|causal_in_first_block_of_64": lambda g: (
+            g.attend(g.tril | (g.j >= 64))
+        ),
+    },
+    shapes=(1, 2, 72, 8),
+    options={"causal": True},
+)
+norms(
+    {
+        "norm_weights_exchanged": lambda q, k: (normed(q, _NORM[1]), normed(k, _NORM[0])),
+        "norms_missing+unscaled": lambda q, k: (q * 6**0.5, k),
+    },
+    later=True,
+)
+
+
+def _turned(packed, heads):
+    return joined(rotate(cut(packed, heads), np.arange(packed.shape[1])))
+
+
+norms(
+    {
+        "norms_after_rope": lambda q, k: (
+            normed(_turned(q, 4), _NORM[0]),
+            normed(_turned(k, 2), _NORM[1]),
+        ),
+        "norms_missing": lambda q, k: (_turned(q, 4), _turned(k, 2)),
+    },
+    rope="half",
+    later=True,
+)
+family(
+    "later/weights in 8 bits",
+    {
+        "weights_in_int8": lambda g: _int8(g.weights(), (0, 1, 2, 3)) @ g.v,
+        "weights_in_int8_by_token|weights_in_int8_by_row": lambda g: _int8(g.weights(), (3,)) @ g.v,
+        "weights_in_int8_of_127|weights_in_int8": lambda g: np.round(g.weights() * 127) / 127 @ g.v,
+        **{f"weights_in_{f}": lambda g, f=f: _float8(g.weights(), f) @ g.v for f in GRIDS},
+    },
+    shapes=((1, 2, 20, 16), (1, 2, 30, 16)),
+)
+
+
+def _codes(array):
+    unit = np.abs(array).max() / 127
+    return np.round(array / unit), unit
+
+
+def _other_unit(g):
+    (keys, unit), (values, _) = _codes(g.k), _codes(g.v)
+    return g.attend(k=keys * unit, v=values * unit)
+
+
+family(
+    "later/scales",
+    {"k_scale_for_v|cache_in_int8_k_scale_for_v": _other_unit},
+    shapes=((1, 2, 20, 16), (1, 2, 30, 16)),
+    change=lambda a: [a[0], a[1], 3 * a[2]],
+)
+family(
+    "later/scale by position",
+    {
+        "scale_by_position|scale_by_query": lambda g: g.attend(
+            g.tril, scale=np.log(g.i + 2) / np.log(24) / 4
+        ),
+        "scale_by_position|scale_by_query @ count": lambda g: g.attend(
+            g.tril, scale=1 / np.sqrt(g.i + 1)
+        ),
+    },
+    shapes=(1, 2, 24, 16),
+    options={"causal": True},
+)
+family(
+    "later/odd scale",
+    {
+        "another_scale+window_ignored|another_scale+window_right_only": lambda g: g.attend(
+            g.tril, scale=0.31
+        ),
+    },
+    shapes=(1, 2, 24, 16),
+    options={"causal": True, "window": (5, 0)},
+)
+family(
+    "later/odd scale and mask",
+    {"another_scale+causal_missing": lambda g: g.attend(scale=0.31)},
+    shapes=(1, 2, 24, 16),
+    options={"causal": True},
+)
+
+
+def _zero_slot(g):
+    k, v = g.k.copy(), g.v.copy()
+    k[:, :, -1] = v[:, :, -1] = 0
+    return g.attend(k=k, v=v)
+
+
+for _keys in (30, 120):
+    family(
+        f"later/bfloat16 decoding {_keys}",
+        {"last_slot_unwritten": _zero_slot},
+        shapes=((2, 4, 1, 32), (2, 4, _keys, 32)),
+        dtype="bfloat16",
+    )
+
+
+def _single(array):
+    return np.asarray(array, "f4").astype("f8")
+
+
+def _short_softmax(scores):
+    """Make the softmax in float32, in a model of float64."""
+    return _single(softmax(_single(scores)))
+
+
+def _eager(g, keep=True, **more):
+    return g.attend(keep, soft=_short_softmax, **more)
+
+
+_PADS = np.arange(12) < np.array([[7], [11]])
+_ROUNDED = ("softmax_in_float32", "weights_in_float32", "scores_in_float32", "computed_in_float32")
+_WHOLE = {"dtype": "float64", "shapes": (2, 4, 12, 16), "beside": _ROUNDED}
+
+
+family(
+    "later/float32 softmax plain",
+    {
+        "|".join(_ROUNDED): _eager,
+        "unscaled": lambda g: _eager(g, scale=1),
+        "one_over_width": lambda g: _eager(g, scale=1 / 16),
+        "another_scale": lambda g: _eager(g, scale=0.41),
+        "key_value_exchanged": lambda g: _eager(g, k=g.v, v=g.k),
+        "query_key_exchanged": lambda g: _eager(g, q=g.k, k=g.q),
+        "causal_unasked": lambda g: _eager(g, g.tril),
+        "softmax_base_2": lambda g: _eager(g, scores=g.scores() * np.log(2)),
+        "heads_transposed_twice": lambda g: _eager(g).reshape(2, 12, 4, 16).swapaxes(1, 2),
+        "axes_blhx": lambda g: _eager(g).swapaxes(1, 2),
+    },
+    **_WHOLE,
+)
+family(
+    "later/float32 softmax causal",
+    {
+        "causal_missing": _eager,
+        "unscaled": lambda g: _eager(g, g.tril, scale=1),
+        "diagonal_hidden": lambda g: _eager(g, g.j < g.i),
+        "causal_one_late": lambda g: _eager(g, g.j <= g.i + 1),
+        "rope_unasked_half": lambda g: _eager(g, g.tril, q=rotate(g.q, g.j), k=rotate(g.k, g.j)),
+    },
+    options={"causal": True},
+    **_WHOLE,
+)
+family(
+    "later/float32 softmax padding",
+    {
+        "key_padding_mask_ignored": _eager,
+        "key_padding_mask_inverted": lambda g: _eager(g, ~_PADS[:, None, None]),
+        "unscaled": lambda g: _eager(g, _PADS[:, None, None], scale=1),
+    },
+    options={"key_padding_mask": _PADS},
+    **_WHOLE,
+)
+family(
+    "later/float32 softmax window",
+    {
+        "window_ignored": _eager,
+        "window_left_short": lambda g: _eager(g, (g.j >= g.i - 2) & (g.j <= g.i + 2)),
+    },
+    options={"window": (3, 2)},
+    **_WHOLE,
+)
+family(
+    "later/float32 softmax rope",
+    {
+        "rope_missing": _eager,
+        "rope_pairing": lambda g: _eager(
+            g, q=rotate(g.q, g.j, "interleaved"), k=rotate(g.k, g.j, "interleaved")
+        ),
+    },
+    options={"rope": "half"},
+    **_WHOLE,
+)
+family(
+    "later/float32 softmax alibi",
+    {
+        "alibi_ignored": _eager,
+        "alibi_slopes_reversed": lambda g: _eager(
+            g, add=-np.array([0.125, 0.25, 0.5, 1])[::-1, None, None] * np.abs(g.i - g.j)
+        ),
+    },
+    options={"alibi_slopes": [0.125, 0.25, 0.5, 1.0]},
+    **_WHOLE,
+)
+
+
+def _merged(g, axes, scale=None):
+    """Take the softmax over some axes at once; ``axes`` of (B, H, L, S)."""
+    return softmax(g.scores(scale=scale), axes)
+
+
+_NAMED = {"BL": (0, 2), "HL": (1, 2), "BH": (0, 1), "BHL": (0, 1, 2), "HS": (1, 3), "BS": (0, 3)}
+family(
+    "later/merged axes",
+    {
+        **{
+            f"softmax_over_{name.lower()}|softmax_over_merged_axes @ context": lambda g, a=axes: (
+                _merged(g, a) @ g.v
+            )
+            for name, axes in _NAMED.items()
+        },
+        **{
+            f"softmax_over_{name.lower()}|softmax_over_merged_axes @ weights": lambda g, a=axes: {
+                "weights": _merged(g, a)
+            }
+            for name, axes in _NAMED.items()
+        },
+        "softmax_over_all_rows|softmax_over_merged_axes|softmax_over_bhls @ all": lambda g: (
+            _merged(g, (0, 1, 2, 3)) @ g.v
+        ),
+    },
+    shapes=((3, 2, 5, 8), (3, 2, 7, 8)),
+)
+family(
+    "later/merged axes of one query",
+    {
+        "softmax_over_queries|softmax_over_merged_axes|softmax_over_heads|softmax_over_batch": (
+            lambda g: {"weights": np.ones((1, 1, 1, 9))}
+        ),
+    },
+    shapes=((1, 1, 1, 8), (1, 1, 9, 8)),
+)
+family(
+    "later/nan and axes",
+    {
+        "axes_blhx+blind_rows_nan|axes_blhx+rows_of_nan": lambda g: (
+            softmax(np.where(g["mask"], g.scores(), -np.inf)) @ g.v
+        ).swapaxes(1, 2),
+        "unscaled+axes_blhx+blind_rows_nan|unscaled+axes_blhx": lambda g: (
+            softmax(np.where(g["mask"], g.scores(scale=1), -np.inf)) @ g.v
+        ).swapaxes(1, 2),
+    },
+    shapes=(2, 4, 6, 8),
+    options=lambda r: {"mask": (r.random((6, 6)) < 0.7) & (np.arange(6) != 2)[:, None]},
+)
+family(
+    "later/products",
+    {
+        "products_in_bfloat16+unscaled": lambda g: (
+            of_bits(softmax(g.scores(q=of_bits(g.q, 8), k=of_bits(g.k, 8), scale=1)), 8)
+            @ of_bits(g.v, 8)
+        ),
+    },
+    shapes=((1, 1, 20, 16), (1, 1, 40, 16)),
+)
