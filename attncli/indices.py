@@ -41,8 +41,7 @@ class Picked(NamedTuple):
     def mean(self) -> str:
         """How a title calls the mean of the heads."""
         heads = self.head if isinstance(self.head, tuple) else ()
-        few = first_few([*map(str, heads)])
-        return f"mean of heads {few}" if heads else "mean of the heads"
+        return f"mean of heads {first_few([*map(str, heads)])}" if heads else "mean of the heads"
 
 
 EVERYTHING = Picked()
@@ -61,15 +60,7 @@ def _among(picked: Indices | None, index: int | None) -> int | None:
 
 
 def index_of(name: str, value: SupportsIndex, count: int) -> int:
-    """Return an index from 0 to ``count - 1``.
-
-    Parameters
-    ----------
-    name : str
-        What is counted, as an error should say it.
-    value : int
-        A negative one counts from the end.
-    count : int
+    """Return an index from 0 to ``count - 1``; a negative one counts from the end.
 
     Raises
     ------
@@ -90,13 +81,7 @@ def index_of(name: str, value: SupportsIndex, count: int) -> int:
 
 
 def indices_of(name: str, values: Iterable[SupportsIndex], count: int) -> tuple[int, ...]:
-    """Return several indices from 0 to ``count - 1``, in their order.
-
-    Raises
-    ------
-    UsageError
-        There are none, or one is given twice or is as `index_of` does not allow it.
-    """
+    """Return one or more different indices, each as `index_of` does, in their order."""
     indices = tuple(index_of(name, value, count) for value in values)
     if not indices:
         raise UsageError(f"{name}: expected one or more indices; found none")
@@ -107,18 +92,11 @@ def indices_of(name: str, values: Iterable[SupportsIndex], count: int) -> tuple[
 
 
 def range_of(option: str, ends: tuple[int | None, int | None], count: int) -> tuple[int, int]:
-    """Return the start and stop of a range, as a slice of Python has it.
-
-    Raises
-    ------
-    UsageError
-        An end is beyond the indices, or there is none between them.
-    """
+    """Return the start and stop of a range that is not empty, as a slice of Python has it."""
     for end, most in zip(ends, (count - 1, count), strict=True):
         if end is not None and not -count <= end <= most:
-            side = "beyond the end" if end > most else "before the beginning"
             raise UsageError(
-                f"{option}: expected a range within 0:{count}; found {number_words(end)}, {side}"
+                f"{option}: expected a range within 0:{count}; found {number_words(end)}"
             )
     start, stop, _ = slice(*ends).indices(count)
     if start >= stop:
@@ -127,24 +105,19 @@ def range_of(option: str, ends: tuple[int | None, int | None], count: int) -> tu
 
 
 def indices_in(option: str, words: str, count: int) -> Indices:
-    """Read an index, or several of them and ranges, with commas: ``3``, ``-1``, ``0,3``, ``4:8``.
-
-    Raises
-    ------
-    UsageError
-        It is none, or names what is not there.
-    """
-    parts = [part.strip() for part in words.split(",")]
+    """Read an index, or several and ranges, with commas: ``3``, ``-1``, ``0,3``, ``4:8``."""
+    parts = words.split(",")
     if len(parts) == 1 and ":" not in words:
-        return index_of(option, _whole(option, words, parts[0]), count)
+        return index_of(option, _whole(option, words, words), count)
     indices: list[int] = []
     for part in parts:
         if ":" in part:
             first, _, last = part.partition(":")
-            ends = [
-                _whole(option, words, end.strip()) if end.strip() else None for end in (first, last)
-            ]
-            indices += range(*range_of(option, (ends[0], ends[1]), count))
+            ends = (
+                _whole(option, words, first) if first.strip() else None,
+                _whole(option, words, last) if last.strip() else None,
+            )
+            indices += range(*range_of(option, ends, count))
         else:
             indices.append(index_of(option, _whole(option, words, part), count))
     return indices_of(option, indices, count)

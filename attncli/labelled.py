@@ -71,7 +71,7 @@ def named_index(
             f"{first_few([*map(str, found)])}",
             hint=f"name one by its index, or as '{_shown(labels[found[0]])} ({found[0]})'",
         )
-    known = f" or a label ({first_few([*map(quoted, labels)])})" if labels else ""
+    known = f" or one of the labels ({first_few([*map(quoted, labels)])})" if labels else ""
     raise UsageError(
         f"{name}: expected {also}an index from {-count} to {count - 1}{known}; "
         f"found {quoted(text)}",

@@ -30,6 +30,7 @@ __all__ = [
 # scripts need them.
 # Not compiled before it is needed: that takes a millisecond.
 _UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+# Characters of a word that a message shows.
 _QUOTED = 40
 # The largest float64 has 309 digits, and Python reads no more than 4,300.
 _WHOLE = r"\s*([-+]?)0*([0-9]{1,400})\s*"
@@ -43,8 +44,6 @@ def encodable(text: str) -> str:
 def first_few(words: Sequence[str], most: int = 8) -> str:
     """Return the first of some words with commas, and an ellipsis for the others.
 
-    Examples
-    --------
     >>> first_few(["q", "k", "v"], 2), first_few(["q", "k"], 2)
     ('q, k, …', 'q, k')
     """
@@ -68,30 +67,24 @@ def number_hint(text: str) -> str | None:
 def printable(text: str) -> str:
     r"""Escape what a terminal would obey or cannot show: controls and lone surrogates.
 
-    Parameters
-    ----------
-    text : str
-        A file name, label or word as the user gave it.
+    Undecodable bytes of a file name come back as the byte.
 
-    Returns
-    -------
-    str
-        The same text with ``\xNN`` and ``\uNNNN`` in the place of such characters;
-        undecodable bytes of a file name come back as the byte.
-
-    Examples
-    --------
     >>> print(printable("a\x1b[31m.csv"))
     a\x1b[31m.csv
     """
     return text if text.isprintable() else re.sub(_UNSAFE, _escape, text)
 
 
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8 (PEP 383)
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
 def label_text(label: str) -> str:
     """Return a label as it is shown: printable, and with signs where it has nothing to be seen.
 
-    Examples
-    --------
     >>> label_text("the cat"), label_text("  "), label_text("")
     ('the cat', '␣␣', '""')
     """
@@ -101,8 +94,6 @@ def label_text(label: str) -> str:
 def labelled(index: int, label: str | None) -> str:
     """Return an index, and its label if it has one.
 
-    Examples
-    --------
     >>> labelled(1, "cat"), labelled(0, ""), labelled(0, None)
     ('1 (cat)', '0 ("")', '0')
     """
@@ -110,16 +101,8 @@ def labelled(index: int, label: str | None) -> str:
 
 
 def in_ascii(text: str, signs: Mapping[str, str]) -> str:
-    r"""Return a text for a terminal that has ASCII only.
+    r"""Return a text for a terminal that has ASCII only: with ``signs``, and escapes for others.
 
-    Parameters
-    ----------
-    text : str
-    signs : mapping of str to str
-        What stands for which signs; others come out as escapes.
-
-    Examples
-    --------
     >>> print(in_ascii("−∞ …", {"−": "-", "…": ".."}))
     -\u221e ..
     """
@@ -133,13 +116,6 @@ def in_ascii(text: str, signs: Mapping[str, str]) -> str:
 def json_text(data: object) -> str:
     r"""Return data as JSON with every letter as it is, but nothing that a terminal would obey.
 
-    Parameters
-    ----------
-    data : object
-        Mappings, lists, words, finite numbers.
-
-    Examples
-    --------
     >>> print(json_text(["中文", "a\x9b2J"]))
     [
      "中文",
@@ -150,18 +126,12 @@ def json_text(data: object) -> str:
 
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     # Line breaks are the layout's: json escapes those in words itself.
-    return re.sub(_UNSAFE, lambda match: _json_escape(match[0]), text)
-
-
-def _json_escape(character: str) -> str:
-    return character if character == "\n" else f"\\u{ord(character):04x}"
+    return re.sub(_UNSAFE, lambda sign: "\n" if sign[0] == "\n" else f"\\u{ord(sign[0]):04x}", text)
 
 
 def quoted(text: str) -> str:
     """Return the text escaped, in quotes, and cut to about 40 characters.
 
-    Examples
-    --------
     >>> quoted("0,5 m")
     "'0,5 m'"
     """
@@ -172,8 +142,6 @@ def quoted(text: str) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return the number with its noun in the right form.
 
-    Examples
-    --------
     >>> counted(1, "cell"), counted(3, "cell"), counted(2, "entry", "entries")
     ('1 cell', '3 cells', '2 entries')
     """
@@ -181,15 +149,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def places(where: Mapping[str, int | None]) -> list[str]:
-    """Return the words of a place, for the axes that there are.
+    """Return the words of a place: of each axis that there is, with the index on it.
 
-    Parameters
-    ----------
-    where : mapping of str to int or None
-        The name of each axis, and the index on it; None where there is no such axis.
-
-    Examples
-    --------
     >>> places({"batch": None, "head": 2})
     ['head 2']
     """
@@ -199,19 +160,12 @@ def places(where: Mapping[str, int | None]) -> list[str]:
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """Return the known word that a wrong one probably means, as a hint; None where none is nearest.
 
-    Parameters
-    ----------
-    word : str
-    known : iterable of str
-    likeness : float
-        From 0 to 1, which is the same word.
+    ``likeness`` is from 0 to 1, which is the same word.
 
-    Examples
-    --------
     >>> did_you_mean("Wieghts", ["weights", "context"])
     'did you mean weights?'
     """
-    # Made here, not at the top: only an error pays for the import.
+    # Only an error pays for the import.
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415
 
     # A single letter is as near to any name of two, and a long text takes long to compare.
@@ -228,17 +182,8 @@ def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
 def whole_number(text: str) -> int | None:
     """Read a whole number of the digits 0 to 9; None where the text is none.
 
-    Examples
-    --------
     >>> whole_number("-012"), whole_number("1.0"), whole_number("1_000"), whole_number("१")
     (-12, None, None, None)
     """
     match = re.fullmatch(_WHOLE, text)
     return None if match is None else int(match[1] + match[2])
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8 (PEP 383)
-        code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
