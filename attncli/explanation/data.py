@@ -124,17 +124,17 @@ class KeyStep:
     norm : float
         Length of the key, for the cosine score.
     raw, capped, score, weight : float
-        The engine's; the score of a hidden key is −inf.
+        The engine's; the score of a hidden key is -inf.
     bias : float
         0 where there is none.
     distance : int
-        |i + offset − j|, in tokens.
+        |i + offset - j|, in tokens.
     penalty : float
         slope · distance; 0 without ALiBi.
     hidden : tuple of Reason
         Empty where the query sees the key.
     exponent, exponential : float
-        score − shift, and exp(score − shift).
+        score - shift, and exp(score - shift).
     value, contribution : ndarray (E,), or None without values
         The contribution is weight · value, in float64; 0 for a hidden key.
     """
@@ -234,7 +234,7 @@ class Explanation:
     shift : float
         The largest of scores and sink, subtracted before exp; 0 if the row is fully masked.
     sink_exponential : float
-        exp(sink − shift); 0 without a sink.
+        exp(sink - shift); 0 without a sink.
     denominator : float
         Sum of all exponentials, sink included.
     lse : float

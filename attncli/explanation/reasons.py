@@ -25,7 +25,7 @@ class Reason:
     Attributes
     ----------
     rule : str
-        The option's name, or ``bias`` where −inf is added.
+        The option's name, or ``bias`` where -inf is added.
     words : str
         Why, with the numbers of this query and key.
     """
@@ -45,7 +45,7 @@ def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tup
         The query's index before it was selected, for the words.
     key : int
     bias : float
-        What is added to the score; −inf hides.
+        What is added to the score; -inf hides.
     """
     rules = visible.reasons(0, 0, 0, key) + (("bias",) if bias == -np.inf else ())
     return tuple(Reason(rule, _WORDS[rule](visible, query, key)) for rule in rules)
@@ -131,5 +131,5 @@ _WORDS: dict[str, Callable[[Visibility, int, int], str]] = {
     "causal": _by_causal,
     "window": _by_window,
     "segment_ids": _by_segment,
-    "bias": lambda _visible, _query, _key: "−inf is added to the score",
+    "bias": lambda _visible, _query, _key: "-inf is added to the score",
 }

@@ -38,7 +38,7 @@ class RowBlock:
     offset : int
         Added to an index, it gives the query's position among the keys.
     weights, scores : ndarray (rows, S)
-        The scores of hidden keys are −inf.
+        The scores of hidden keys are -inf.
     fully_masked : int
         How many of the queries see no key, not counting padding.
     """

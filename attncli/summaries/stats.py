@@ -37,7 +37,7 @@ class HeadStats:
     left_out : int
         How many see none, padded ones included.
     entropy : float or None
-        Mean over the queries of −Σ p ln p, in nats, p being the weights as shares of their sum,
+        Mean over the queries of -Σ p ln p, in nats, p being the weights as shares of their sum,
         which is 1 unless a sink takes a part; 0 where it takes all.
     effective_keys : float or None
         exp(entropy): among so many keys, evenly, attention would be as spread.
@@ -48,7 +48,7 @@ class HeadStats:
     diagonal : float or None
         Mean weight of the key at the query's own position, i + offset.
     distance : float or None
-        Mean of |i + offset − j| over the weights, in tokens.
+        Mean of |i + offset - j| over the weights, in tokens.
     negligible : float or None
         Share of the weights of seen keys that are below 1e-3.
 
@@ -165,7 +165,7 @@ def _row_totals(block: RowBlock) -> dict[str, float]:
     logs = np.log(weights + (weights == 0), dtype=np.float64)
     sums = weights.sum(axis=1, dtype=np.float64)
     some = sums > 0
-    # −Σ p ln p with p = w / Σ w, which roundings may leave below 0.
+    # -Σ p ln p with p = w / Σ w, which roundings may leave below 0.
     of_rows = np.maximum(np.log(sums[some]) - _dots(weights, logs)[some] / sums[some], 0)
     inside = np.flatnonzero((position >= 0) & (position < keys))
     distance = np.abs(np.subtract.outer(position, np.arange(keys)))

@@ -148,8 +148,7 @@ def _whole_numbers(heading: str, numbers: Sequence[int]) -> Column:
 
 
 def _figures(numbers: Sequence[float | None], notation: Notation) -> list[Text]:
-    texts = iter(notation.column(number for number in numbers if number is not None))
-    return [Text("-" if number is None else next(texts)) for number in numbers]
+    return [Text("-" if number is None else notation.cell(number)) for number in numbers]
 
 
 def _name(kind: str, index: int, label: str | None, room: int, notation: Notation) -> Text:

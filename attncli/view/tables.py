@@ -228,7 +228,7 @@ def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limi
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     """Return numbers in one notation for the whole table: fixed point unless that hides them.
 
-    Huge ones among others, such as scores of keys that a bias of −1e9 hides, have one of their own.
+    Huge ones among others, such as scores of keys that a bias of -1e9 hides, have one of their own.
     """
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     huge = sizes >= _HUGE

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["broken", "wrapped"]
 
 # Before an operator between blanks or a bracket, and behind a product sign without blanks.
-_BREAK = r"(?<= )(?=[-+−=/·*] |\()|(?<=\S[·*])(?=\S)"
+_BREAK = r"(?<= )(?=[-+=/·*] |\()|(?<=\S[·*])(?=\S)"
 
 
 def wrapped(
@@ -57,8 +57,8 @@ def broken(piece: str, room: int) -> list[str]:
 
     Examples
     --------
-    >>> broken("exp(0.25 − 0.5) (cat)", 10)
-    ['exp(0.25', '− 0.5)', '(cat)']
+    >>> broken("exp(0.25 - 0.5) (cat)", 10)
+    ['exp(0.25', '- 0.5)', '(cat)']
     >>> broken("abcde", 2)
     ['ab', 'cd', 'e']
     """

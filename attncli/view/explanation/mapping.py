@@ -28,7 +28,7 @@ __all__ = ["as_dict"]
 def as_dict(explanation: Explanation) -> dict[str, object]:
     """Return every number of an explanation, without rounding.
 
-    −inf and NaN are None, because JSON has no word for them. Numbers of the
+    -inf and NaN are None, because JSON has no word for them. Numbers of the
     computing dtype have the fewest digits that give them back in that dtype.
 
     Parameters
