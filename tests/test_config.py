@@ -17,7 +17,7 @@ from attncli import AttnError, AttnWarning, UsageError
 from attncli.checkpoints.config import layer_config, models
 from attncli.checkpoints.names import find_layers
 from attncli.checkpoints.rope import Rotary, scaled_frequencies
-from attncli.loading.settings import read_settings
+from attncli.loading.json_text import read_settings
 from attncli.problem import Rope
 
 RECORDED = Path(__file__).parent / "data" / "transformers"

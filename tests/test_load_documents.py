@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.loading import LoadedArray, LoadedMapping, json_text, read, tree, yaml_text
+from attncli.loading import LoadedArray, LoadedMapping, read, source, yaml_text
 from attncli.loading.contents import Unread
 
 
@@ -175,11 +175,13 @@ EITHER = [
     ('{"a": {"b": 1}}', "line 1, column 7", "found a mapping"),
     ('[{"a": 1}]', "line 1, column 2", "found a mapping"),
     ('{"\\u001b[31m": [1, "x"]}', "line 1, column 20", "'x'"),
-    ("3", "line 1, column 1", "single value '3'"),
+    ("3", "line 1, column 1", "single value 3"),
 ]
 YAML_ONLY = [
-    ("a: &x 1\nb: *x", "line 1, column 4", "'&x'"),
-    ("a: *x", "line 1, column 4", "'*x'"),
+    ("a: *x", "line 1, column 4", "'*x' stands for nothing"),
+    ("a: &x [1, *x]", "line 1, column 11", "'*x' stands for nothing"),
+    ("a: &x [1, [2]]\nb: *x", "line 1, column 11", "found a list"),
+    ("a: [1]\nb: [[1, 2], &x [3]]\nc: *x", "line 2, column 13", "2 items"),
     ("a: !!python/object/apply:os.system ['true']", "line 1, column 4", "tags"),
     ("a: !%1b%5b31m x", "line 1, column 4", r"\x1b"),
     ("a: 1\n---\nb: 2", "line 2, column 1", "found a second"),
@@ -308,12 +310,53 @@ def test_the_collector_runs_again_afterwards(document):
     assert gc.isenabled()
 
 
-def test_an_alias_bomb_is_not_expanded(document):
-    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    for last, name in zip("abcdefg", "bcdefgh", strict=True):
-        lines.append(f"{name}: &{name} [{', '.join([f'*{last}'] * 9)}]")
-    with pytest.raises(InputError, match=r"line 1, column 4: anchors"):
-        document("\n".join(lines), ".yaml")
+BILLION = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
+    f"{name}: &{name} [{', '.join([f'*{last}'] * 9)}]"
+    for last, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BILLION,
+        "tokens: &a [" + "x, " * 999 + "x]\nb: [" + "*a, " * 600 + "*a]",
+        "a: &a [" + "[1], " * 999 + "[1]]\n" + "".join(f"b{at}: *a\n" for at in range(300)),
+    ],
+    ids=["billion laughs", "labels", "entries"],
+)
+def test_an_alias_bomb_is_not_expanded(document, text):
+    began = time.process_time()
+    with pytest.raises(InputError, match="aliases counted as what they stand for; found more"):
+        document(text, ".yaml")
+    assert time.process_time() - began < 2
+
+
+def test_aliases_are_what_they_stand_for(document):
+    matrix = [[1.0, 0.5], [2.0, 3.0]]
+    shared = yaml.dump({"query": matrix, "key": matrix, "value": matrix})
+    assert "&id001" in shared
+    found = document(shared, ".yaml").entries
+    assert [plain(found[name]) for name in ("query", "key", "value")] == [matrix] * 3
+    found = document("row: &r [1, 2]\nx: [*r, *r, [3, 4]]\ns: &s 0.5\nt: *s", ".yaml").entries
+    assert plain(found["x"]) == [[1, 2], [1, 2], [3, 4]]
+    assert found["t"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".json", '{"query": "[[1.0, 0.0], [0.0, 2.0]]"}'),
+        (".json", json.dumps({"query": str(np.eye(2))})),
+        (".json", json.dumps(json.dumps([[1, 2]]))),
+        (".yaml", "query: '[[1, 0], [0, 1]]'"),
+        (".yaml", "query: 'tensor([[1., 0.]])'"),
+    ],
+)
+def test_an_array_in_quotation_marks_is_told_to_be_in_them(document, suffix, text):
+    with pytest.raises(InputError, match="line 1, column ") as caught:
+        document(text, suffix)
+    assert "is in quotation marks" in caught.value.hint
 
 
 def test_content_tells_json_whatever_the_name_is(document):
@@ -382,7 +425,6 @@ def test_arrays_of_these_names_are_read(document, suffix):
             '{"stats": [[1], {"a": 1}]}',
             "line 1, column 17: expected numbers, words or lists",
         ),
-        (f'{{"stats": [{{"a": {"[" * 40}1{"]" * 40}}}]}}', "deeper than 32 levels"),
     ],
 )
 def test_no_other_mapping_is_passed_over(document, suffix, text, what):
@@ -409,12 +451,13 @@ def test_words_behind_json_are_no_json_lines(document):
     assert "JSON lines" not in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("kind", ["json", "yaml"])
-def test_a_document_that_is_too_long_is_not_read(document, kind, monkeypatch):
-    monkeypatch.setattr({"json": json_text, "yaml": yaml_text}[kind], "_LONGEST", 1024)
-    assert document("[1" + " " * 900 + "]", f".{kind}").values.tolist() == [1]
+@pytest.mark.parametrize("kind", ["json", "yaml", "csv"])
+def test_a_text_that_is_too_long_is_not_read(document, kind, monkeypatch):
+    monkeypatch.setattr(source, "TEXT_LIMIT", 1024)
+    text = "[1" + " " * 900 + "]" if kind != "csv" else "1\n" * 500
+    document(text, f".{kind}")
     with pytest.raises(InputError, match="longer than 0 MiB"):
-        document("[1" + " " * 1100 + "]", f".{kind}")
+        document(text + " " * 200, f".{kind}")
 
 
 def test_formulas_and_tables_of_pandas_get_a_hint(document):
@@ -426,10 +469,10 @@ def test_formulas_and_tables_of_pandas_get_a_hint(document):
     assert "to_json(orient=" in caught.value.hint
 
 
-def test_in_yaml_a_number_counts_once_and_a_list_twice(document, monkeypatch):
+def test_numbers_and_lists_of_yaml_are_counted(document, monkeypatch):
     # Four numbers, and three lists.
-    monkeypatch.setattr(tree, "MAX_EVENTS", 4 + 2 * 3)
+    monkeypatch.setattr(yaml_text, "_MOST", 4 + 3)
     assert document("- [1, 2]\n- [3, 4]\n", ".yaml").values.tolist() == [[1, 2], [3, 4]]
-    monkeypatch.setattr(tree, "MAX_EVENTS", 4 + 2 * 3 - 1)
-    with pytest.raises(InputError, match="each number counted once and each list twice"):
+    monkeypatch.setattr(yaml_text, "_MOST", 4 + 3 - 1)
+    with pytest.raises(InputError, match="at most 6 numbers, words and lists in YAML"):
         document("- [1, 2]\n- [3, 4]\n", ".yaml")

@@ -109,7 +109,10 @@ def test_two_bytes_without_a_type_ask_for_one(load):
         (np.array([b"a"]), "|S1"),
         (np.zeros(2, "M8[s]"), "M8[s]"),
         (np.zeros(2, "m8[D]"), "m8[D]"),
-        (np.zeros(2, "f4,f4"), "structured"),
+        (np.zeros(2, "f4,U3"), "structured"),
+        (np.zeros((2, 2), "f4,f4"), "structured"),
+        (np.zeros(2, [("a", "f4", 3)]), "structured"),
+        (np.zeros(2, [("a", "O"), ("b", "f4")]), "structured"),
         (np.zeros(2, np.longdouble), np.dtype(np.longdouble).str),
         (np.zeros(2, "V3"), "|V3"),
     ],
@@ -203,7 +206,11 @@ def test_describe_reads_the_header_alone(tmp_path):
     path.write_bytes(npy(np.zeros((2, 3), ">f2")))
     assert describe(str(path)) == [Member("", (2, 3), "float16")]
     path.write_bytes(npy(np.array(["abc"])))
-    assert describe(str(path)) == [Member("", (1,), "<U3")]
+    assert describe(str(path)) == [Member("", (1,), "text")]
+    path.write_bytes(npy(np.array([None])))
+    assert describe(str(path)) == [Member("", (1,), "Python objects")]
+    path.write_bytes(npy(np.zeros(4, "f4,f8")))
+    assert describe(str(path)) == [Member("", (4, 2), "float64")]
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<i2"])
@@ -238,3 +245,21 @@ def test_integers_are_told_where_nearly_all_of_several_look_like_bfloat16(load, 
     asked = pytest.warns(AttnWarning, match="--dtype bfloat16")
     with asked if told else nullcontext():
         load(npy(np.array(bits, np.uint16)))
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f4", "<i8"])
+def test_a_structured_array_of_numbers_is_columns(load, dtype):
+    """As np.save writes a DataFrame's to_records(index=False)."""
+    records = np.array([(1, 5), (2, 6), (4, 7)], [("a", dtype), ("b c", dtype)])
+    found = load(npy(records))
+    assert found.values.tolist() == [[1, 5], [2, 6], [4, 7]]
+    assert found.values.dtype == np.dtype(dtype).newbyteorder("=")
+    assert found.column_labels == ("a", "b c")
+
+
+def test_the_index_of_records_is_left_out(load):
+    records = np.array([(0, 1.5, True), (1, 2.5, False)], "i8,f8,?")
+    records.dtype.names = ("index", "a", "b")
+    with pytest.warns(AttnWarning, match="'index' counts 0, 1, … and is read as row labels"):
+        found = load(npy(records))
+    assert found.values.tolist() == [[1.5, 1], [2.5, 0]]

@@ -143,7 +143,6 @@ GOOD = archive({"q.npy": member(Q)})
 STORED = archive({"q.npy": member(Q)}, zipfile.ZIP_STORED)
 NESTED = archive({"inner.npz": GOOD})
 DISGUISED = archive({"inner.npy": GOOD})
-PYTORCH = archive({"archive/data.pkl": b"\x80\x02K\1."})
 OBJECTS = archive({"q.npy": b"\x93NUMPY\1\0" + member(np.zeros(1))[8:].replace(b"<f8", b"|O ")})
 WILD, HALF = np.array([0x110000], "<u4"), np.array([0xD800], "<u4")
 WIDE = b"9999999999, 9999999999), }".ljust(45)
@@ -152,7 +151,6 @@ BROKEN = {
     "empty": (archive({}), "no arrays"),
     "nested": (NESTED, "'inner.npz' .* is not an NPY array"),
     "nested and disguised": (DISGUISED, "does not begin like an NPY file"),
-    "PyTorch": (PYTORCH, "is a PyTorch file, a pickle, and pickles are never read"),
     "objects": (OBJECTS, "objects, which only unpickling"),
     "control characters": (archive({"\x1b[31m.txt": b""}), r"\\x1b"),
     "encrypted": (patched(GOOD, offset=8, code="<H", value=1), "is encrypted"),
@@ -194,7 +192,7 @@ def test_a_workbook_is_to_be_saved_as_csv(tmp_path, first):
         (tmp_path / "q.xlsx").write_bytes(archive(order))
         with pytest.raises(InputError, match=r"q.xlsx is a spreadsheet or another") as caught:
             read(str(tmp_path / "q.xlsx"))
-    assert caught.value.hint == "save each sheet as CSV UTF-8, with decimal points"
+    assert caught.value.hint == "save each sheet as CSV UTF-8"
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -226,41 +224,3 @@ def test_an_honest_mask_may_compress_well(tmp_path):
     path = str(tmp_path / "m.npz")
     np.savez_compressed(path, mask=np.tri(512, dtype=bool))
     np.testing.assert_array_equal(read_array(f"{path}#mask").values, np.tri(512))
-
-
-def torch_file(torch, kind):
-    """Save what PyTorch users have, and tell what it holds."""
-    half = torch.tensor([[1.0, 0.5]], dtype=torch.bfloat16)
-    given = {
-        "tensor": half,
-        "parameter": torch.nn.Parameter(half.float()),
-        "float64": half.double(),
-        "attentions": (half, 2 * half),
-        "list": [half, 2 * half],
-        "state dict": {"q": torch.nn.Parameter(half), "k": half, "tied": half},
-    }[kind]
-    torch.save(given, "x.pt")
-    return np.array([[1.0, 0.5]])
-
-
-@pytest.mark.parametrize(
-    "kind", ["tensor", "parameter", "float64", "attentions", "list", "state dict"]
-)
-def test_the_hint_for_a_pytorch_file_is_code_that_runs(tmp_path, monkeypatch, kind):
-    torch = pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    expected = torch_file(torch, kind)
-    with pytest.raises(InputError) as caught:
-        read("x.pt")
-    hint = str(caught.value.hint)
-    first, rest = hint.removeprefix("in Python: ").split(", and of a tensor ")
-    load, layer = first.split(", of a tuple or list of layers first ")
-    assert 'map_location="cpu"' in load  # tensors of a GPU are not tried here
-    one, several = rest.split("; of a dict of tensors ")
-    names = {"torch": torch, "numpy": np}
-    exec(load, names)
-    if isinstance(names["x"], tuple | list):
-        exec(layer, names)
-    exec(several if kind == "state dict" else one, names)
-    for saved in ("x.npz#q", "x.npz#tied") if kind == "state dict" else ("x.npy",):
-        np.testing.assert_array_equal(read_array(saved).values, expected)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from process import Ran, long_but, measured
 
 from attncli.errors import AttnError
-from attncli.loading import delimited as attncli_delimited
-from attncli.loading import json_rows, plain, read
+from attncli.loading import read, table
 
 Run = Callable[..., Ran]
 relaxed = settings(
@@ -33,62 +30,7 @@ def outcome(path: Path) -> object:
     return found.values.dtype.name, found.values.shape, found.values.tobytes()
 
 
-# --- in parts as at once ------------------------------------------------------------------
-
-NUMBERS = st.sampled_from(
-    ["1", "-2.5", "3e-5", "0", "null", "1e400", "-Infinity", "NaN", "01", "+1"]
-)
-ITEMS = NUMBERS | st.sampled_from(["true", "x", "", "1 2", "9" * 5000, "9" * 400, "[]", "[1]", ","])
-
-
-@st.composite
-def json_texts(draw: st.DrawFn) -> str:
-    """Nested lists of one shape, with at most a few items that spoil them."""
-    shape = draw(
-        st.sampled_from([(3,), (2, 2), (5, 2), (9, 1), (4, 2, 2), (3, 1, 2, 1), (1, 1, 1, 1, 1)])
-    )
-    array = np.arange(np.prod(shape)).reshape(shape).tolist()
-    text = json.dumps(array, separators=draw(st.sampled_from([(",", ":"), (" ,\n ", ":")])))
-    for _ in range(draw(st.integers(0, 2))):
-        at = draw(st.integers(0, len(text)))
-        gone = draw(st.integers(0, 3))
-        text = text[:at] + draw(ITEMS | st.sampled_from('[]{} \n"')) + text[at + gone :]
-    return text
-
-
-@relaxed
-@given(text=json_texts())
-@example(text="[[1],[2],[3]]]")
-@example(text="[[1],[2]")
-@example(text="[[1],[2] [3]]")
-@example(text="[[1],[2],]")
-@example(text="[[[1]],[[2]],[3]]")
-@example(text="[[1],[2],[3,4]]")
-@example(text="[[true],[false],[1]]")
-@example(text="[[1],[null],[1e400]]")
-@example(text="[[[[[1e400]]]]]")
-def test_json_in_parts_is_json_at_once(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(text)
-    at_once = outcome(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(json_rows, "_LONG", 0)
-        for size in (1, 8, 2**20):
-            patch.setattr(json_rows, "_PART", size)
-            in_parts = outcome(path)
-            # Of two mistakes, a parser of the whole tells of JSON's first; these go in order.
-            # What is wrong with the whole has no place.
-            if in_parts != at_once and "axes; found 5" not in str(at_once):
-                assert "is not JSON" in str(at_once)
-                assert place(in_parts) < place(at_once)
-
-
-def place(error: object) -> tuple[int, ...]:
-    """Return the line and column that an error names."""
-    return tuple(map(int, re.search(r"line (\d+), column (\d+)", str(error)).groups()))
-
+# --- long as short ------------------------------------------------------------------------
 
 CELLS = st.sampled_from(
     ["1", "-2.5", "3e-5", "inf", "nan", " 4 "] * 3 + ["1e400", "", "x", '"5"', "1_0", "٣"]
@@ -102,7 +44,7 @@ CELLS = st.sampled_from(
     ends=st.sampled_from(["\n", "\n\n", "\r\n", "\r"]),
     last=st.sampled_from(["", "1", "1,2,3", "1,2\n"]),
 )
-def test_csv_in_blocks_is_csv_line_by_line(
+def test_a_long_table_is_read_as_a_short_one(
     rows: list[list[str]],
     heading: str,
     ends: str,
@@ -113,12 +55,11 @@ def test_csv_in_blocks_is_csv_line_by_line(
     path = tmp_path / "x.csv"
     text = heading + ends.join(",".join(row) for row in rows) + ends + last
     path.write_text(text, encoding="utf-8", newline="")
-    found = []
-    for size in (0, 6, 20, 2**20):
-        with monkeypatch.context() as patch:
-            patch.setattr(attncli_delimited, "_LONG", size)
-            patch.setattr(plain, "_BLOCK", size)
-            found.append(outcome(path))
+    found = [outcome(path)]
+    monkeypatch.setattr(table, "_LONG", 0)
+    for size in (1, 6, 20):
+        monkeypatch.setattr(table, "_BLOCK", size)
+        found.append(outcome(path))
     assert found == found[:1] * 4
 
 
@@ -133,11 +74,12 @@ def table_of(line: bytes, last: bytes, count: int = MILLION) -> bytes:
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "short.json": (
-        lambda: b"[" + table_of(b"[1],", b"[1,2]]", 2 * MILLION),
-        "expected 1 item, as in the first list; found 2",
+        lambda: b"[" + table_of(b"[1],", b"[1,2]]", 990_000),
+        "line 1, column 3960002: expected 1 item, as in the first list; found 2",
     ),
-    "word.json": (lambda: b"[" + table_of(b"[1],", b"[x]]"), "this is not JSON"),
-    "huge.json": (lambda: b"[" + table_of(b"[1],", b"[1e400]]"), "beyond the range"),
+    "more.json": (lambda: b"[" + table_of(b"[1],", b"[1]]", 2 * MILLION), "at most 2,000,000"),
+    "word.json": (lambda: b"[" + table_of(b"[1],", b"[x]]", 990_000), "this is not JSON"),
+    "huge.json": (lambda: b"[" + table_of(b"[1],", b"[1e400]]", 990_000), "beyond the range"),
     "deep.json": (lambda: b"[" * 100_000, "nested deeper than 32 levels"),
     "keys.json": (
         lambda: json.dumps(dict.fromkeys(map(str, range(100_000)), 1)).encode(),
@@ -148,13 +90,27 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "at most 10,000 entries",
     ),
     "deep.yaml": (lambda: b"[" * 100_000, "nested deeper than 32 levels"),
+    "last.yaml": (
+        lambda: b"- [1]\n" * 140_000 + b"- [1, 2]\n",
+        "line 140001, column 3: expected 1 item, as in the first list; found 2",
+    ),
+    "alias.yaml": (
+        lambda: b"tokens: &a [" + b"x," * 9999 + b"x]\nb: [" + b"*a," * 9999 + b"*a]\n",
+        "aliases counted as what they stand for",
+    ),
     "short.csv": (
-        lambda: table_of(b"1,2\n", b"1\n", 3 * MILLION),
+        lambda: table_of(b"1,2\n", b"1\n", 990_000),
         "2 cells, as in the first row; found 1",
     ),
-    "word.csv": (lambda: table_of(b"1,2\n", b"1,x\n", 3 * MILLION), "found 'x'"),
-    "wide.csv": (lambda: b"," * (20 * MILLION), "cells; found 20,000,001"),
-    "later.csv": (lambda: b"1,2\n" + b"1," * (9 * MILLION), "line 2, column 1000001"),
+    "word.csv": (lambda: table_of(b"1,2\n", b"1,x\n", 990_000), "found 'x'"),
+    "blanks.txt": (lambda: table_of(b"1  2\n", b"1 x\n", 990_000), "found 'x'"),
+    "comma.csv": (lambda: table_of(b"a;1,5\n", b"a;x\n", 990_000), "found 'x'"),
+    "long.csv": (
+        lambda: table_of(b'1.%b,"2"\n' % (b"0" * 36), b"1,x\n", 990_000),
+        "found 'x'",
+    ),
+    "wide.csv": (lambda: b"," * (20 * MILLION), "cells; found about 20,000,000"),
+    "later.csv": (lambda: b"1,2\n" + b"1," * (9 * MILLION), "cells; found about 9,000,002"),
 }
 
 
@@ -215,16 +171,3 @@ def test_info_shows_the_first_of_many_members(folder: Path, attncli: Run) -> Non
     assert "… 200 more members (--format json has all)" in text
     members = attncli("info", "many.json", "-f", "json").good().json["files"][0]["members"]
     assert [member["name"] for member in members] == list(document)
-
-
-def test_a_broken_text_is_read_once_by_info(
-    folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("x.csv").write_text("1,2\n3,x\n")
-    reads = []
-    careful = attncli_delimited._careful
-    monkeypatch.setattr(
-        attncli_delimited, "_careful", lambda *words: (reads.append(1), careful(*words))[1]
-    )
-    assert attncli("info", "x.csv").code == 2
-    assert reads == [1]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from attncli.errors import UsageError
 from attncli.gather.entries import KNOWN, full_name, nearest_name
-from attncli.loading.contents import LoadedMapping
-from attncli.loading.lazy import LazyEntries
+from attncli.loading.contents import LazyEntries, LoadedMapping
 from attncli.text import first_few, printable, quoted
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from attncli.loading import read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.loading.source import open_source
-from attncli.loading.words import listed_words
+from attncli.loading.words import read_words
 from attncli.text import printable, quoted
 from attncli.warning import warn
 
@@ -26,8 +26,6 @@ __all__ = [
     "split_labels",
 ]
 
-# A million labels of sixteen letters.
-_MOST_BYTES = 16 * 2**20
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
 _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
@@ -41,14 +39,7 @@ def label_file(path: str) -> tuple[str, ...]:
     InputError
         There is no such file, or it is no text.
     """
-    source = open_source(path)
-    if source.size > _MOST_BYTES:
-        raise InputError(
-            f"{source.name}: expected at most {_MOST_BYTES:,} bytes of labels; "
-            f"found {source.size:,}"
-        )
-    text = source.text().replace("\r\n", "\n").replace("\r", "\n")
-    return listed_words(source, text) or tuple(text.removesuffix("\n").split("\n"))
+    return read_words(open_source(path))
 
 
 def split_labels(name: str, text: str) -> tuple[str, ...]:

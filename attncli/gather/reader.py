@@ -41,7 +41,7 @@ from attncli.gather.strange import is_single, pass_over
 from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
-from attncli.loading.headings import is_spaced
+from attncli.loading.number import is_spaced
 from attncli.loading.source import is_file
 from attncli.text import printable, quoted
 from attncli.warning import warn
@@ -273,7 +273,7 @@ class Reader:
         from attncli.checkpoints.config import layer_config  # noqa: PLC0415
         from attncli.gather.embedding import count_tokens  # noqa: PLC0415
         from attncli.gather.layer import add_config  # noqa: PLC0415
-        from attncli.loading.settings import read_settings  # noqa: PLC0415
+        from attncli.loading.json_text import read_settings  # noqa: PLC0415
 
         self._note_input(config)
         settings = read_settings(config, "the config.json of a model")

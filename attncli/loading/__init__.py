@@ -40,7 +40,13 @@ _LISTED = 8
 _UNNAMED = "arr_0"
 
 
-def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None) -> Contents:
+def read(
+    source: str,
+    *,
+    dtype: str | None = None,
+    header: str = "auto",
+    stdin: BinaryIO | None = None,
+) -> Contents:
     """Read what `source` names: one array, or a mapping of named entries.
 
     Parameters
@@ -50,6 +56,8 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
     dtype : str, optional
         ``bfloat16`` reads 2-byte elements that have no type of their own (``|V2``,
         ``uint16`` and ``int16`` in NPY and NPZ) as bfloat16; other elements stay as they are.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a table names its columns.
     stdin : binary file, optional
         What ``-`` reads; ``sys.stdin.buffer`` unless given.
 
@@ -62,12 +70,14 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
     InputError
         If there is no such file or member, or it is not what its format asks for.
     UsageError
-        If `dtype` is not known.
+        If `dtype` or `header` is not known.
     """
     if not (dtype is None or (isinstance(dtype, str) and dtype == "bfloat16")):
         raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
+    if header not in ("auto", "yes", "no"):
+        raise UsageError(f"header: expected auto, yes or no; found {quoted(str(header))}")
     path, member = split_member(source)
-    opened = open_source(path, stdin)._replace(dtype=dtype)
+    opened = open_source(path, stdin)._replace(dtype=dtype, header=header)
     with refusals(opened.name):
         contents = format_of(opened).read(opened)
         return contents if member is None else _member(contents, member)
@@ -77,13 +87,14 @@ def read_array(
     source: str,
     *,
     dtype: str | None = None,
+    header: str = "auto",
     entry: str | None = None,
 ) -> LoadedArray:
     """Read what `source` names as one array.
 
     Parameters
     ----------
-    source, dtype
+    source, dtype, header
         As for `read`.
     entry : str, optional
         What to take of a mapping that has an array of this name.
@@ -98,7 +109,7 @@ def read_array(
         If the file is a mapping, other than of one array without a name, as ``np.savez(file, a)``
         writes it; the hint lists its members as ``FILE#NAME``.
     """
-    contents = read(source, dtype=dtype)
+    contents = read(source, dtype=dtype, header=header)
     if isinstance(contents, LoadedArray):
         return contents
     if list(contents.entries) == [_UNNAMED]:

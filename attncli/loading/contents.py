@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy.typing as npt
 
-__all__ = ["Contents", "LoadedArray", "LoadedMapping", "Member", "Unread"]
+__all__ = ["Contents", "LazyEntries", "LoadedArray", "LoadedMapping", "Member", "Unread"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +23,7 @@ class LoadedArray:
     name : str
         How errors name it: ``q.csv``, ``dump.npz#q``, ``standard input``.
     row_labels, column_labels : tuple of str or None
-        The label column and the header row of a CSV or TSV that has them.
+        The label column and the header row of a table that has them.
     printed : str or None
         ``%.2f`` or ``%.2e``, where the text of this array alone shows that all its numbers were
         printed so.
@@ -47,26 +46,57 @@ class LoadedMapping:
     Attributes
     ----------
     entries : mapping of str to object
-        A `LoadedArray` where the file holds numbers in nested lists or an array
-        member; otherwise what the file says: bool, int, float, str, None, or a
-        list of str (labels), or an `Unread`. Members of NPZ and safetensors are read
-        when asked for.
+        A `LoadedArray` where the file holds numbers in nested lists or an array member;
+        otherwise what the file says: bool, int, float, str, None, a list of str (labels), or
+        `Unread`. Members of binary formats are read when they are asked for.
     name : str
         How errors name the file.
     folder : str
         The folder that relative file names in it are relative to.
     dump : bool
-        A program wrote it, NPZ or safetensors, and whatever else it had at hand.
+        A program wrote it (NPZ, safetensors, PyTorch), and whatever else it had at hand.
+    metadata : mapping of str to str
+        What the header of a safetensors file says beside the tensors.
     """
 
     entries: Mapping[str, object]
     name: str
     folder: str = "."
     dump: bool = False
+    metadata: Mapping[str, str] | None = None
+
+
+class LazyEntries(Mapping[str, object]):
+    """A mapping that knows its names, and reads a value each time it is asked for.
+
+    Parameters
+    ----------
+    names : iterable of str
+    read : callable
+        Takes one of the names and returns its value.
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], object]) -> None:
+        self._names = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __contains__(self, name: object) -> bool:  # the inherited one would read the value
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Unread:
-    """An entry that was passed over: a summary that attncli itself wrote beside the arrays."""
+    """An entry that is not read: a summary that attncli itself wrote beside the arrays."""
 
     def __str__(self) -> str:
         return "not read"
@@ -83,7 +113,7 @@ class Member(NamedTuple):
         Empty for a single value.
     dtype_name : str
         ``float32``, ``bfloat16``, …; ``text`` for words, ``null`` for nothing,
-        ``summary`` for what is passed over, and the format's own word (``F8_E4M3``,
+        ``summary`` for what is not read, and the format's own word (``F8_E4M3``,
         ``<U5``) where attncli cannot read the elements.
     """
 

@@ -1,36 +1,45 @@
-"""Which of a table's first row and first column are names, not numbers."""
+"""Which of a table's first row and first columns are names, not numbers."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from attncli.errors import InputError
+from attncli.loading.contents import LoadedArray
 from attncli.loading.number import (
     has_decimal_comma,
-    is_decorated,
-    is_error,
-    is_foreign,
-    is_hole,
+    is_attempt,
     is_numeric,
+    is_spaced,
     is_truth,
+    is_whole,
 )
+from attncli.text import quoted
+from attncli.warning import warn
 
-__all__ = [
-    "CORNERS",
-    "INDEX_NAMES",
-    "Headings",
-    "find_headings",
-    "is_meant_as_numbers",
-    "is_spaced",
-]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-# What pandas makes of an empty corner that it reads, and writes again.
-_UNNAMED = "Unnamed: 0"
-INDEX_NAMES = {"index", "idx", "id", "row", _UNNAMED.lower()}
-# What stands above row labels that have a name.
-CORNERS = {
-    *INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name", "#", "no", "no.",
-    "nr", "nr.", "rownames", "...1", "token_id", "token_ids", "tokenid", "input_ids",
-}  # fmt: skip
+    import numpy.typing as npt
+
+__all__ = ["Headings", "find_headings", "names_behind_index", "settle"]
+
+# What pandas makes of a heading that is empty when it reads a table, and writes again.
+_UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
+# What stands above a column that counts the rows, and behind labels: X and ...1 are R's words.
+_INDICES = re.compile(r"index|idx|id|row|level_0|unnamed: [\d.]+")
+_SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|\.\.\.1|rownames|{_INDICES.pattern}")
+# What stands above labels.
+_CORNERS = {
+    *("index", "idx", "id", "row", "token", "tokens", "word", "words", "label", "labels", "name"),
+    *("#", "no", "no.", "nr", "nr.", "rownames", "...1", "token_id", "token_ids", "tokenid"),
+    "input_ids",
+}
+# So many numbers that follow each other are hardly chance.
+_COUNT = 3
 
 
 class Headings(NamedTuple):
@@ -43,7 +52,7 @@ class Headings(NamedTuple):
     column : bool
         The first column names the rows.
     certain : bool
-        The corner is empty, so that names that are numbers are names as well.
+        The corner is empty, or names labels, so that names that are numbers are names as well.
     truths : bool
         What is not names is true or false.
     """
@@ -54,114 +63,207 @@ class Headings(NamedTuple):
     truths: bool = False
 
 
-def find_headings(first: list[str], second: list[str] | None) -> Headings:
-    """Tell names from numbers by the first two rows of a table.
-
-    An empty corner is how spreadsheets and pandas write both kinds of names; then
-    the names may be numbers, but above rows without words a first row of nothing but numbers must
-    count 0, 1, 2, … as pandas does, or begin as the rows do, or it is a row of data with a hole in
-    it. Without
-    an empty corner names are the cells that are neither numbers nor true or false, and 0, 1, 2, …
-    behind a word that stands above labels (pandas' ``index_label``).
+def find_headings(
+    first: list[str], second: list[str] | None, labels: Sequence[str] | None, header: str = "auto"
+) -> Headings:
+    """Tell names from numbers by the first row, the one below it, and the first column.
 
     Parameters
     ----------
     first, second : list of str
         The cells of two rows; `second` is None where there is one row.
+    labels : sequence of str or None
+        The first cells of the rows below the first.
+    header : {"auto", "yes", "no"}
+        Whether the first row names the columns.
 
     Examples
     --------
-    >>> find_headings(["", "0", "1"], ["0", "0.5", "0.5"])
+    >>> find_headings(["", "0", "1"], ["0", "0.5", "0.5"], ["0"])
     Headings(row=True, column=True, certain=True, truths=False)
-    >>> find_headings(["TRUE", "FALSE"], None)
+    >>> find_headings(["TRUE", "FALSE"], None, [])
     Headings(row=False, column=False, certain=False, truths=True)
     """
-    if _are_truths(second or []) and any(map(is_truth, first)):
+    if header == "auto" and _are_truths(second or []) and any(map(is_truth, first)):
         # Other words beside true and false, above more of these, are misspelt: no names.
         return Headings(row=False, column=False, truths=True)
-    found = _names(first, second)
+    found = _names(first, second, labels or [], header)
     data = second if found.row else first
-    truths = data is not None and _are_truths(data[int(found.column) :])
-    return found._replace(truths=truths)
+    return found._replace(truths=data is not None and _are_truths(data[int(found.column) :]))
 
 
-def _names(first: list[str], second: list[str] | None) -> Headings:
-    wide = len(first) > 1
-    if wide and _is_corner(first):
-        named = _are_names(first[1:], second[0] if second else "")
-        return Headings(row=named, column=named, certain=named)
-    if second is not None and _are_counted(first) and _begins_labels(second):
-        return Headings(row=True, column=True, certain=True)
-    if _are_truths(first):
-        return Headings(row=False, column=False)
-    if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
-        return Headings(row=False, column=True)
-    if second is not None and _are_headings(first, second):
-        return Headings(row=True, column=wide and _is_labelled(second))
-    return Headings(row=False, column=wide and _is_labelled(first))
+def _names(
+    first: list[str], second: list[str] | None, labels: Sequence[str], header: str
+) -> Headings:
+    wide, corner = len(first) > 1, first[0].strip()
+    if wide and header != "no" and (not corner or _UNNAMED.fullmatch(corner)):
+        if header == "yes" or _are_names(first[1:], labels):
+            return Headings(row=True, column=True, certain=True)
+        if corner:
+            return Headings(row=True, column=False)
+    if header != "no" and second is not None:
+        if wide and corner.lower() in _CORNERS and _counts(first[1:]) and _begins_row(second):
+            return Headings(row=True, column=True, certain=True)
+        if header == "yes" or _is_header(first, second):
+            return Headings(row=True, column=wide and _is_labelled(second))
+    return Headings(row=False, column=wide and _is_labelled(first) and not _are_truths(first))
 
 
-def _is_corner(first: list[str]) -> bool:
-    """Return whether a first row begins with an empty corner, or one that pandas gave a name."""
-    corner = first[0].strip()
-    return not corner or (corner == _UNNAMED and any(map(is_numeric, first[1:])))
+def _are_names(cells: list[str], labels: Sequence[str]) -> bool:
+    """Whether cells beside an empty corner are names; numbers are if they count, or are labels."""
+    if not all(map(is_numeric, cells)):
+        return any(cell.strip() for cell in cells)
+    if _counts(cells) or (_counts(cells, 1) and _counts(labels, 1)) or cells == [*labels]:
+        return True
+    return any(not is_attempt(label) for label in labels)
 
 
-def _are_counted(first: list[str]) -> bool:
-    """Return whether 0, 1, 2, … stand behind a word that stands above labels."""
-    counts = [str(index) for index in range(len(first) - 1)]
-    named = len(first) > 1 and first[0].strip().lower() in CORNERS
-    return named and [cell.strip() for cell in first[1:]] == counts
+def _counts(cells: Sequence[str], start: int = 0) -> bool:
+    return [cell.strip() for cell in cells] == [str(at + start) for at in range(len(cells))]
 
 
-def _begins_labels(row: list[str]) -> bool:
-    """Return whether a row begins with a word, or with the first index."""
+def _begins_row(row: list[str]) -> bool:
+    """Whether a row begins with a word, or with the first index."""
     return _is_labelled(row) or row[0].strip() == "0"
 
 
-def is_spaced(cell: str) -> bool:
-    """Whether a cell is several numbers with spaces between."""
-    words = cell.split()
-    return len(words) > 1 and all(map(is_numeric, words))
-
-
 def _is_labelled(row: list[str]) -> bool:
-    """Whether a row begins with a word; 50% is one before numbers, but not before 25%."""
+    """Whether a row begins with a word: one like 50% is one only before plain numbers."""
     first, *others = row
-    if not first.strip() or is_truth(first) or is_meant_as_numbers(first):
+    meant = is_truth, is_numeric, is_spaced, has_decimal_comma
+    if not first.strip() or any(is_such(first) for is_such in meant):
         return False
-    return not (is_foreign(first) and any(map(is_foreign, others)))
+    return not is_attempt(first) or any(map(is_numeric, others))
 
 
-def _are_headings(first: list[str], second: list[str]) -> bool:
-    """Whether a first row without an empty corner names the columns.
-
-    Nothing in it is a number; 50% and #N/A are names beside words, and 50% above 0.5.
-    """
-    if any(map(_is_attempt, first)) or all(is_error(cell) or is_hole(cell) for cell in first):
+def _is_header(first: list[str], second: list[str]) -> bool:
+    """Whether a row is names: it holds no number, or counts from 0 above numbers with points."""
+    if any(map(is_numeric, first)):
+        fractions = all(re.search(r"[.eE]", cell) and is_numeric(cell) for cell in second)
+        return len(first) >= _COUNT and _counts(first) and all(map(is_whole, first)) and fractions
+    if any(is_spaced(cell) for cell in first) or all(map(is_truth, first)):
         return False
-    strange = all(is_foreign(cell) or is_error(cell) for cell in first)
-    return not (strange and any(map(is_foreign, second)))
-
-
-def is_meant_as_numbers(cell: str) -> bool:
-    """Whether a cell is a number, or an attempt at one that is refused."""
-    return _is_attempt(cell) or is_error(cell)
-
-
-def _is_attempt(cell: str) -> bool:
-    meant = is_numeric, is_spaced, has_decimal_comma, is_decorated
-    return any(is_one(cell) for is_one in meant)
+    if all(map(is_truth, first[1:])) and all(map(is_truth, second[1:])) and len(first) > 1:
+        return False
+    return not all(map(is_attempt, first))
 
 
 def _are_truths(cells: list[str]) -> bool:
     return bool(cells) and all(map(is_truth, cells))
 
 
-def _are_names(cells: list[str], below: str) -> bool:
-    """Whether cells beside an empty corner are names; ``below`` is the cell under the corner."""
-    if all(map(is_numeric, cells)):
-        if below.strip() and not is_meant_as_numbers(below):
-            return True
-        return cells[0] == below or cells == [str(index) for index in range(len(cells))]
-    return any(cell.strip() for cell in cells)
+def names_behind_index(rows: Sequence[list[str]]) -> bool:
+    """Whether the first column counts the rows, and the second holds their labels."""
+    first, below = rows[0], rows[1:]
+    if len(first) < 3 or any(len(row) != len(first) for row in below):
+        return False
+    name = first[1].strip().lower()
+    named = _SECOND_INDICES.fullmatch(name) or name in _CORNERS
+    counts = any(_counts([row[0] for row in below], start) for start in (0, 1))
+    return bool(named and counts and below) and all(_is_labelled(row[1:]) for row in below)
+
+
+def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
+    """Leave out columns that count the rows, and tell what else may be names.
+
+    Raises
+    ------
+    InputError
+        All names of the rows or the columns look like numbers in another notation.
+
+    Warns
+    -----
+    AttnWarning
+        A column is left out, or read as labels; numbers may be meant as a header or an index.
+    """
+    _refuse_numbers_as_names(found, header)
+    if found.column_labels is None:
+        if header == "auto":
+            _advise(found)
+        return found
+    while found.values.shape[1] > 1 and _is_index(found):
+        found = _without_first(found)
+    return found
+
+
+def _is_index(found: LoadedArray) -> bool:
+    """Whether the first column counts the rows, by its heading or behind the label column."""
+    name, counts = (found.column_labels or ("",))[0].strip(), _counts_rows(found.values)
+    if _UNNAMED.fullmatch(name):
+        return True
+    if (_SECOND_INDICES if found.row_labels else _INDICES).fullmatch(name.lower()):
+        return counts and len(found.values) > 1
+    others = found.values[:, 1:]
+    fractions = not np.array_equal(others, np.rint(others))
+    return bool(found.row_labels) and counts and len(found.values) >= _COUNT and fractions
+
+
+def _without_first(found: LoadedArray) -> LoadedArray:
+    """Leave out the first column; it names the rows where nothing else does."""
+    values, names = found.values, found.column_labels or ()
+    taken = "is left out: it counts the rows"
+    labels = found.row_labels
+    if labels is None and _counts_rows(values):
+        start = int(values[0, 0])
+        labels = tuple(str(at + start) for at in range(len(values)))
+        taken = f"counts {start}, {start + 1}, … and is read as row labels"
+    elif not _counts_rows(values):
+        taken = "is left out: pandas writes an index under such a name"
+    warn(f"{found.name}: the column {quoted(names[0])} {taken}. If it is data, rename it")
+    return LoadedArray(values[:, 1:], found.name, labels, names[1:])
+
+
+def _counts_rows(values: npt.NDArray[Any]) -> bool:
+    """Whether the first column counts the rows from 0 or from 1."""
+    start = int(values[0, 0] == 1)
+    return np.array_equal(values[:, 0], np.arange(start, len(values) + start))
+
+
+def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
+    """Refuse names that are all like numbers, as 50% and 1.5 dB, unless something says names."""
+    rows, columns = found.row_labels, found.column_labels
+    if header == "yes" or (rows and columns):
+        return
+    for which, names in (("row", columns), ("column", rows)):
+        if names and all(map(is_attempt, names)) and not _counts(names):
+            raise InputError(
+                f"{found.name}: line 1, column 1: expected a number; found {quoted(names[0])}, "
+                f"and the others of the first {which} are no names, either",
+                hint="write numbers in plain digits, as -1234.5; above labels, a header row has an "
+                "empty first cell",
+            )
+
+
+def _advise(found: LoadedArray) -> None:
+    """Warn of a first row or column that counts, which may be a header or an index."""
+    values = found.values
+    if values.dtype == np.bool_ or not values.size:
+        return
+    if len(values) > 1 and (_counts_on(values[0], values[1:]) or _is_from_0(values)):
+        warn(
+            f"{found.name}: the first row counts {values[0, 0]:g} to {values[0, -1]:g} as a header "
+            "might; it is read as numbers. --header yes reads it as names, --header no is silent"
+        )
+    if not found.row_labels and values.shape[1] > 1 and _counts_on(values[:, 0], values[:, 1:]):
+        warn(
+            f"{found.name}: the first column counts {values[0, 0]:g}, {values[1, 0]:g}, … as an "
+            "index might; it is read as numbers. If it is an index, write the file without it "
+            "(pandas: index=False), or with a header whose first cell is empty"
+        )
+
+
+def _is_from_0(values: npt.NDArray[Any]) -> bool:
+    """Whether the first row is 0, 1, 2, …, and the rows below it do not go on so."""
+    if not np.array_equal(values[0], np.arange(values.shape[1])) or values.shape[1] < 2:
+        return False
+    # A mask of two columns may begin with 0, 1; no mask holds a 2.
+    mask = values.shape[1] == 2 and np.isin(values, (0, 1)).all()
+    return not mask and not np.array_equal(values.ravel(), np.arange(values.size))
+
+
+def _counts_on(numbers: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
+    """Whether whole numbers count on from the first, and others beside them are no whole ones."""
+    if len(numbers) < _COUNT or not abs(numbers[0]) < 2**31 or numbers[0] != np.rint(numbers[0]):
+        return False
+    counts = np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers)))
+    return counts and not np.array_equal(others, np.rint(others))

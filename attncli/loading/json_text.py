@@ -3,197 +3,191 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attncli.errors import InputError
-from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
-from attncli.loading.json_rows import (
-    MOST_NUMBERS,
-    MOST_ROWS,
-    events,
-    in_range,
-    nearly_json,
-    read_rows,
-    some_events,
-)
-from attncli.loading.pack import Unpackable, contents
-from attncli.loading.printed import printed_alike
-from attncli.loading.quick import quick_json
-from attncli.loading.tree import (
-    MAX_DEPTH,
-    MAX_ENTRIES,
-    Document,
-    build,
-    no_collection,
-)
+from attncli.loading.documents import Document, Path, contents, no_collection
+from attncli.loading.number import NumberOverflowError
+from attncli.loading.source import MOST_CELLS, open_source, too_many_cells
 from attncli.names import LABELS
+from attncli.text import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-__all__ = ["bounded_json", "read_json"]
+__all__ = ["json_tree", "read_json", "read_settings"]
 
-# Bytes that take 500 MB until a mistake at their end is found.
-_LONGEST = 112 * 2**20
-# Of numbers in lists: 400 MB as objects of Python's.
-_MOST_ITEMS, _MOST_LISTS = 5_000_000, 1_500_000
-# A problem has some forty, the header of a checkpoint four for each tensor.
-_MOST_KEYS = 1_000_000
+# Shorter text is parsed sooner than the quicker parser is imported.
+_LONG = 2**16
+# A problem has some forty keys, the header of a checkpoint four for each tensor.
+_MOST_KEYS = 400_000
+# The largest float64 has 309 digits.
+_MOST_DIGITS = 400
 _WORDS = {True: "true", False: "false", None: "null"}
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# Possessive, and matching at the end too, so that no text makes the search quadratic.
-_NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}]|\Z)', re.DOTALL)
+_BLANK = re.compile(r"[ \t\n\r,:]*")
+# [[1. 0.] and [[1., 0.]: numbers that end with a point, or with blanks between them.
+_PRINTED = re.compile(r"\s*\[[\s\[]*[-+\d][\d.e+-]*(?:\.\s*,|\s+[-+\d])")
+_SCAN: Callable[[str, int], tuple[Any, int]]
+_SCAN = vars(json.JSONDecoder(parse_int=lambda _: 0))["scan_once"]
+
+
+class _Twin(Exception):  # noqa: N818 - raised inside the parser, which knows no place
+    """A key that stands twice in a mapping."""
 
 
 def read_json(source: Source) -> Contents:
     """Read a JSON document: nested lists are arrays, a mapping is a problem.
 
-    ``null`` in a list of numbers is −inf, as ``attncli compute --format json``
-    writes it; the words ``NaN`` and ``Infinity`` are numbers.
-
-    Parameters
-    ----------
-    source : Source
-
-    Returns
-    -------
-    LoadedArray or LoadedMapping
+    ``null`` in a list of numbers is −inf, as ``attncli compute --format json`` writes it; the
+    words ``NaN`` and ``Infinity`` are numbers.
 
     Raises
     ------
     InputError
         With the line and column of what is not JSON, or not numbers.
     """
-    document = Document(source, source.text(_LONGEST))
+    document = Document(source, source.text(), _find)
     with no_collection():
-        return _contents(document)
+        root = _tree(document)
+        if isinstance(root, dict) and any(_has_numbers(root.get(name)) for name in LABELS):
+            written = json.loads(document.text, parse_int=str, parse_float=str, parse_constant=str)
+            words = {name: written[name] for name in LABELS if _has_numbers(root.get(name))}
+            root |= {n: [_WORDS.get(word, word) for word in words[n]] for n in words}
+        return contents(document, root)
 
 
-def _contents(document: Document) -> Contents:
-    rows = read_rows(document)
-    if rows is not None:
-        return LoadedArray(rows, document.source.name, printed=printed_alike(document.text))
-    _check_counts(document)
-    root = bounded_json(document)
-    try:
-        if root is None or (isinstance(root, dict) and len(root) > MAX_ENTRIES):
-            raise Unpackable
-        if isinstance(root, dict):
-            _keep_label_words(document, root)
-        found = contents(document, root)
-        if _infinite(found):
-            json.loads(document.text, parse_float=in_range)
-    except Unpackable:
-        # Slower, but it knows the place of every item: for what is rare, or wrong.
-        return contents(document, build(document, some_events(document, events(document.text))))
-    return found
-
-
-def bounded_json(document: Document) -> Any:
-    """Parse JSON of bounded depth and size; None where `build` must look at it instead.
+def json_tree(source: Source, text: str) -> Any:
+    """Parse JSON that is no problem, of bounded size.
 
     Raises
     ------
     InputError
-        With the line and column, if it is not JSON or nested too deeply.
+        With the line and column, if it is not JSON.
     """
-    # The quick count first: without its words, a long document is another one.
-    _check_keys(document, document.text.count('":'))
-    bare = _STRING.sub("", document.text)
-    keys = bare.count(":")
-    _check_keys(document, keys)
-    _check_depth(document, bare)
-    root = quick_json(document.text)
-    # Fewer keys than there are colons: one stands twice, or a mapping is in another one.
-    if keys == (len(root) if isinstance(root, dict) else 0) and isinstance(root, list | dict):
-        return root
-    try:
-        root = json.loads(document.text, object_pairs_hook=_without_twins)
-    except json.JSONDecodeError as error:
-        what = f"this is not JSON: {error.msg}"
-        raise document.refusal(
-            what, error.pos, hint=nearly_json(document.text, error.msg, error.pos)
-        ) from error
-    except (Unpackable, ValueError):  # a key twice, or an integer of thousands of digits
-        return None
-    return root if isinstance(root, list | dict) else None
+    return _tree(Document(source, text, _find))
 
 
-def _check_counts(document: Document) -> None:
-    """Refuse a document whose tree would take more memory than is decent."""
+def read_settings(file: str, what: str) -> dict[str, Any]:
+    """Return the entries of a mapping in JSON, the settings of another program, as they are.
+
+    Parameters
+    ----------
+    file : str
+    what : str
+        What it should be, for errors.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or it is not JSON of a mapping.
+    """
+    source = open_source(file)
+    found = json_tree(source, source.text())
+    if not isinstance(found, dict):
+        raise InputError(f"{source.name}: expected {what}, a mapping in which each key stands once")
+    return found
+
+
+def _tree(document: Document) -> Any:
     text = document.text
-    items, lists = text.count(",") + 1, text.count("[") + text.count("{")
-    if items > _MOST_ITEMS or lists > _MOST_LISTS:
-        msg = (
-            f"{document.source.name}: expected at most {_MOST_ITEMS:,} numbers in "
-            f"{_MOST_LISTS:,} lists, or a single matrix of {MOST_NUMBERS:,} in {MOST_ROWS:,} rows; "
-            f"found {items:,} in {lists:,}"
-        )
-        hint = "save large arrays as NPY or NPZ, which a problem in JSON may name"
-        raise InputError(msg, hint=hint)
-
-
-def _keep_label_words(document: Document, root: dict[str, Any]) -> None:
-    """Turn labels that are numbers back into what is written, as ``1e3`` or ``2.0``."""
-    named = [name for name in LABELS if _has_numbers(root, name)]
-    if named:
-        written = json.loads(document.text, parse_int=str, parse_float=str, parse_constant=str)
-        root |= {name: [_WORDS.get(item, item) for item in written[name]] for name in named}
-
-
-def _has_numbers(root: dict[str, Any], name: str) -> bool:
-    value = root.get(name)
-    return isinstance(value, list) and not any(isinstance(item, list | dict) for item in value)
-
-
-def _check_keys(document: Document, keys: int) -> None:
-    """Refuse more keys than any problem has: each takes as much memory as ten numbers."""
+    keys, cells = text.count(":"), text.count(",") + text.count("[")
+    if cells > MOST_CELLS:
+        raise too_many_cells(document.source.name, cells)
     if keys > _MOST_KEYS:
         raise InputError(
-            f"{document.source.name}: expected at most {_MOST_KEYS:,} keys in all mappings "
-            f"together; found {keys:,}"
+            f"{document.source.name}: expected at most {_MOST_KEYS:,} keys; found about {keys:,}"
         )
+    found = _quick(text) if len(text) > _LONG else None
+    # A key twice is one key; a mapping in another one has keys, too.
+    if isinstance(found, list | dict) and keys == (len(found) if isinstance(found, dict) else 0):
+        return found
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_int=_whole, parse_float=_number)
+    except json.JSONDecodeError as error:
+        what = f"this is not JSON: {error.msg}"
+        raise document.refusal(what, error.pos, hint=_nearly(text, error.msg, error.pos)) from error
+    except RecursionError as error:
+        raise document.too_deep(0) from error
+    except NumberOverflowError as error:
+        raise document.refusal(str(error), max(text.find(error.text), 0)) from error
+    except _Twin as error:
+        what, key = (
+            f"the key {quoted(str(error))} appears here a second time",
+            json.dumps(str(error)),
+        )
+        first = text.find(key) + 1
+        raise document.refusal(what, max(text.find(key, first), first - 1)) from error
 
 
-def _check_depth(document: Document, bare: str) -> None:
-    # Only where the quick look finds brackets too deep is their place worth searching.
-    if _deepest(bare) <= MAX_DEPTH:
-        return
-    depth = 0
-    for match in _NESTING.finditer(document.text):
-        bracket = match[1]
-        if bracket in {"[", "{"}:
-            depth += 1
-        elif bracket in {"]", "}"}:
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise document.too_deep(match.start(1))
+def _quick(text: str) -> Any:
+    """Parse long JSON; None of what is none to this parser, as NaN or a number beyond float64."""
+    import orjson  # noqa: PLC0415 - most runs read nothing long
+
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return None
 
 
-def _deepest(text: str) -> int:
-    brackets = text.encode().translate(None, _NO_BRACKETS)
-    codes = np.frombuffer(brackets, np.uint8)
-    opens = (codes == ord("[")) | (codes == ord("{"))
-    steps = np.where(opens, np.int8(1), np.int8(-1))
-    return int(np.max(steps.cumsum(dtype=np.int32), initial=0))
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        raise Unpackable
+        raise _Twin(Counter(key for key, _ in pairs).most_common(1)[0][0])
     return entries
 
 
-def _infinite(found: Contents) -> bool:
-    values = found.entries.values() if isinstance(found, LoadedMapping) else [found]
-    return any(
-        np.isinf(value.values).any()
-        if isinstance(value, LoadedArray)
-        else isinstance(value, float) and np.isinf(value)
-        for value in values
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise NumberOverflowError(text)
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):  # 1e400; the word Infinity does not come here
+        raise NumberOverflowError(text)
+    return value
+
+
+def _has_numbers(value: object) -> bool:
+    """Whether labels are a list with more than words, which must stay as they are written."""
+    return (
+        isinstance(value, list)
+        and not any(isinstance(item, list | dict) for item in value)
+        and not all(isinstance(item, str) for item in value)
     )
+
+
+def _nearly(text: str, message: str, place: int) -> str | None:
+    """Return a hint on a text that is nearly JSON, or None."""
+    if message == "Extra data" and text[place] in "[{":
+        return "JSON lines are not read: put everything into one document"
+    if _PRINTED.match(text):
+        return 'this is a printed array: save it, in Python: numpy.save("q.npy", q)'
+    return None
+
+
+def _find(document: Document, path: Path) -> int:
+    """Return the offset of an item in a text that is JSON: what stands before it is skipped."""
+    text, place = document.text, _behind_blanks(document.text, 0)
+    for step in path:
+        place = _behind_blanks(text, place + 1)
+        for at in range(len(text)):
+            if isinstance(step, str):
+                key, place = _SCAN(text, place)
+                place = _behind_blanks(text, place)
+            if step in (at, key if isinstance(step, str) else at):
+                break
+            place = _behind_blanks(text, _SCAN(text, place)[1])
+    return place
+
+
+def _behind_blanks(text: str, place: int) -> int:
+    found = _BLANK.match(text, place)
+    return place if found is None else found.end()

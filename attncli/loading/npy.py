@@ -1,17 +1,181 @@
-"""Read NPY, NumPy's file of one array: mapped into memory, nothing unpickled."""
+"""Read NPY, NumPy's file of one array: mapped into memory, nothing evaluated or unpickled.
+
+The header is read here and not by NumPy: NumPy evaluates it, allocates what it claims, and maps
+what is not there.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import re
+import struct
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import (
+    BFLOAT16,
+    as_bfloat16,
+    dtype_name,
+    looks_like_bfloat16,
+    widen,
+)
+from attncli.errors import InputError
 from attncli.loading.contents import LoadedArray, Member
-from attncli.loading.elements import check_shape, checked_dtype, in_native_order
-from attncli.loading.npy_header import check_size, read_header
+from attncli.text import printable, quoted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
-__all__ = ["describe_npy", "read_npy"]
+__all__ = [
+    "LARGEST",
+    "MOST_AXES",
+    "Header",
+    "check_shape",
+    "describe_npy",
+    "entry_of",
+    "in_native_order",
+    "read_header",
+    "read_npy",
+]
+
+# A file can hold no more; and the product of a million sizes takes minutes.
+MOST_AXES, LARGEST = 64, 2**63 - 1
+_MAGIC = b"\x93NUMPY"
+# Format version: the struct code of the header's length, and the header's encoding.
+_VERSIONS = {1: ("<H", "latin-1"), 2: ("<I", "latin-1"), 3: ("<I", "utf-8")}
+# NumPy's own limit, in bytes.
+_HEADER_LIMIT = 10_000
+_ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
+# Elements of 2 bytes that have no type of their own, or only that of their bits.
+_MAY_BE_BFLOAT16 = {"V2", "u2", "i2"}
+# The header is a Python literal; patterns read it, so nothing is evaluated.
+_DESCR = re.compile(
+    r"""['"]descr['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|(\[.*\]|\([^)]*\)))""", re.DOTALL
+)
+_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)""")
+_AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
+_FIELD = r"""\(\s*['"]([^'"]*)['"]\s*,\s*['"]([<>|=][a-z]\d)['"]\s*\)"""
+_FIELDS = re.compile(rf"\[\s*{_FIELD}(?:\s*,\s*{_FIELD})*\s*,?\s*\]")
+_WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
+_LAST_CHARACTER = 0x10FFFF
+_SURROGATES, _SURROGATE_COUNT = np.uint32(0xD800), 0x800
+_REFUSED = {
+    "O": "Python objects, which only unpickling could read",
+    "c": "complex numbers",
+    "S": "text",
+    "U": "text",
+    "a": "text",
+    "M": "dates",
+    "m": "time spans",
+    "[": "structures of other things than numbers",
+    "V": "raw bytes",
+}
+
+
+class Header(NamedTuple):
+    """What an NPY header claims.
+
+    Attributes
+    ----------
+    descr : str
+        The dtype as written, with byte order: ``<f4``.
+    shape : tuple of int
+    fortran : bool
+        Whether the first axis is the fastest.
+    start : int
+        Where the data begins, in bytes.
+    """
+
+    descr: str
+    shape: tuple[int, ...]
+    fortran: bool
+    start: int
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The elements' dtype as stored; None where attncli does not read it."""
+        if _WORDS.fullmatch(self.descr) and len(self.shape) <= 1:
+            return np.dtype(self.descr)
+        if _FIELDS.fullmatch(self.descr) and len(self.shape) == 1:
+            fields = re.findall(_FIELD, self.descr)
+            names = [name for name, _ in fields]
+            known = all(code[1:] in _ELEMENTS for _, code in fields)
+            return (
+                np.dtype(fields) if known and all(names) and len({*names}) == len(names) else None
+            )
+        order, code = self.descr[:1], self.descr[1:]
+        known = order in "<>|=" and code in {*_ELEMENTS, "V2"}
+        return np.dtype(order + code) if known and order else None
+
+    def member(self, name: str, dtype: str | None) -> Member:
+        """Return what `describe` says of this array; ``dtype`` is the option of that name."""
+        if dtype == "bfloat16" and self.descr.lstrip("<>|=") in _MAY_BE_BFLOAT16:
+            return Member(name, self.shape, dtype)
+        stored = self.dtype
+        if stored is not None and stored.kind == "U":
+            return Member(name, self.shape, "text")
+        if stored is not None and stored.names:
+            return Member(name, (*self.shape, len(stored.names)), _common(stored).name)
+        if stored is not None and stored.kind != "V":
+            return Member(name, self.shape, dtype_name(stored.newbyteorder("=")))
+        words = {"O": "Python objects", "[": "structured", "(": "structured"}
+        return Member(name, self.shape, words.get(self.descr.lstrip("<>|=")[:1], self.descr))
+
+    def check(self, size: int, name: str, dtype: str | None) -> np.dtype[Any]:
+        """Return the dtype of the elements as stored, if they are numbers and as many as claimed.
+
+        Parameters
+        ----------
+        size : int
+            The bytes of header and data that there are.
+        name : str
+            How errors name the array.
+        dtype : str or None
+            ``bfloat16`` where 2-byte elements are to be read so.
+
+        Raises
+        ------
+        InputError
+            The elements are no real numbers, booleans or words, or the header claims more or less
+            than there is.
+        """
+        stored = self.dtype
+        raw = stored is not None and stored.kind == "V" and not stored.names
+        if stored is None or (raw and dtype != "bfloat16"):
+            raise self.unreadable(name)
+        claimed = self.start + math.prod(self.shape) * stored.itemsize
+        if claimed != size:
+            problem = "truncated" if claimed > size else "longer than its header says"
+            msg = (
+                f"{name} is {problem}: expected {claimed} bytes for shape {self.shape} of dtype "
+                f"{self.descr}; found {size}"
+            )
+            raise InputError(msg)
+        check_shape(self.shape, stored.itemsize, name)
+        return stored
+
+    def unreadable(self, name: str) -> InputError:
+        """Return the error of elements that are no real numbers."""
+        kind = self.descr.lstrip("<>|=")[:1]
+        what = _REFUSED.get(kind, "elements that attncli does not read")
+        word = {"O": "object", "[": "structured"}.get(kind, quoted(self.descr))
+        if kind == "c" and self.descr[2:].isdigit():
+            word = f"complex{8 * int(self.descr[2:4])}"
+        hint = None
+        if self.descr.endswith("V2"):
+            hint = "if these are bfloat16, give --dtype bfloat16"
+        elif kind == "O":
+            hint = "np.savez writes the arrays of a dictionary: np.savez('problem.npz', **arrays)"
+        elif kind == "[":
+            hint = "save the columns of numbers alone, in pandas: np.save('q.npy', df.to_numpy())"
+        return InputError(
+            f"{name}: expected real numbers; found {what} (dtype {word}, shape {self.shape})",
+            hint=hint,
+        )
 
 
 def read_npy(source: Source) -> LoadedArray:
@@ -24,13 +188,13 @@ def read_npy(source: Source) -> LoadedArray:
     Returns
     -------
     LoadedArray
-        In native byte order, in the dtype stored.
+        In native byte order, in the dtype stored; a structured array of numbers is columns.
 
     Raises
     ------
     InputError
-        If the header is not NPY's, claims more or less than the file holds, or
-        names elements that are not real numbers or booleans.
+        If the header is not NPY's, claims more or less than the file holds, or names elements
+        that are not real numbers or booleans.
 
     References
     ----------
@@ -38,16 +202,137 @@ def read_npy(source: Source) -> LoadedArray:
     """
     with source.open() as stream:
         header = read_header(stream, source.name)
-    stored = checked_dtype(header, source.name, source.dtype)
-    check_size(header, source.size, source.name)
-    check_shape(header.shape, stored.itemsize, source.name)
+    stored = header.check(source.size, source.name, source.dtype)
+    if stored.kind == "U":
+        raise header.unreadable(source.name)
     values = source.array(
         stored, header.shape, start=header.start, order="F" if header.fortran else "C"
     )
-    return LoadedArray(in_native_order(values, source.name, source.dtype), source.name)
+    values = in_native_order(values, source.name, source.dtype)
+    if values.dtype.names and values.dtype != BFLOAT16:
+        return _columns(values, source.name)
+    return LoadedArray(values, source.name)
 
 
 def describe_npy(source: Source) -> list[Member]:
     """Return the shape and dtype that the header gives."""
     with source.open() as stream:
         return [read_header(stream, source.name).member("", source.dtype)]
+
+
+def read_header(stream: BinaryIO, name: str) -> Header:
+    """Read an NPY header without evaluating it.
+
+    Raises
+    ------
+    InputError
+        If it is not an NPY header of version 1 to 3.
+    """
+    magic = stream.read(len(_MAGIC) + 2)
+    if not magic.startswith(_MAGIC) or len(magic) < len(_MAGIC) + 2:
+        raise InputError(f"{name} does not begin like an NPY file")
+    version = magic[-2]
+    if version not in _VERSIONS:
+        raise InputError(f"{name}: expected NPY version 1 to 3; found {version}")
+    code, encoding = _VERSIONS[version]
+    prefix = stream.read(struct.calcsize(code))
+    if len(prefix) < struct.calcsize(code):
+        raise InputError(f"{name} ends within its NPY header")
+    length: int = struct.unpack(code, prefix)[0]
+    if length > _HEADER_LIMIT:
+        raise InputError(
+            f"{name}: expected an NPY header of at most {_HEADER_LIMIT} bytes; found {length}"
+        )
+    raw = stream.read(length)
+    if len(raw) < length:
+        raise InputError(f"{name} ends within its NPY header")
+    start = len(magic) + len(prefix) + length
+    return _parsed_header(raw.decode(encoding, "replace"), start, name)
+
+
+def _parsed_header(text: str, start: int, name: str) -> Header:
+    descr, order, shape = _DESCR.search(text), _ORDER.search(text), _SHAPE.search(text)
+    if descr is None or order is None or shape is None:
+        raise InputError(f"{name} has an NPY header that does not give dtype, order and shape")
+    axes = [_AXIS.fullmatch(axis) for axis in shape[1].rstrip(" ,").split(",") if shape[1].strip()]
+    if None in axes:
+        raise InputError(
+            f"{name}: expected an NPY header whose shape is of whole numbers; "
+            f"found {quoted(f'({shape[1]})')}"
+        )
+    sizes = tuple(int(axis[1]) for axis in axes if axis is not None)
+    word = descr[1] or descr[2] or descr[3] or ""
+    return Header(printable(word), sizes, order[1] == "True", start)
+
+
+def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
+    """Refuse a shape that a header may claim, but that NumPy has no array of.
+
+    Raises
+    ------
+    InputError
+        If there are more than `MOST_AXES`, or the axes beside one of length zero are too long.
+    """
+    if len(shape) > MOST_AXES or math.prod(filter(None, shape)) * itemsize > LARGEST:
+        raise InputError(f"{name}: no array has the shape {shape}")
+
+
+def in_native_order(
+    values: npt.NDArray[Any], name: str, dtype: str | None = None
+) -> npt.NDArray[Any]:
+    """Return the stored elements in native byte order, as bfloat16 where asked for.
+
+    Raises
+    ------
+    InputError
+        If a boolean is neither 0 nor 1.
+    """
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    if dtype == "bfloat16" and values.dtype.str[1:] in _MAY_BE_BFLOAT16:
+        return as_bfloat16(values)
+    if values.dtype.str[1:] in {"u2", "i2"} and looks_like_bfloat16(values):
+        warn(
+            f"{name} holds 16-bit integers whose bits look like ordinary bfloat16 numbers; if they "
+            "are bfloat16, give --dtype bfloat16"
+        )
+    # NumPy counts such a byte as many times true, and writes past the end of results.
+    if values.dtype == np.bool_ and np.max(values.view(np.uint8), initial=0) > 1:
+        raise InputError(f"{name} holds booleans that are neither 0 nor 1")
+    return values
+
+
+def entry_of(values: npt.NDArray[Any], name: str) -> object:
+    """Return an array, words, or a single value as Python's; a structured array is columns."""
+    if values.dtype.kind == "U":
+        return _words_of(values, name)
+    if values.dtype.names and values.dtype != BFLOAT16:
+        return _columns(values, name)
+    if values.ndim:
+        return LoadedArray(values, name)
+    return (widen(values, np.float64) if values.dtype == BFLOAT16 else values).item()
+
+
+def _columns(records: npt.NDArray[Any], name: str) -> LoadedArray:
+    """Return the fields of records as named columns, in the dtype that holds all of them."""
+    from attncli.loading.headings import settle  # noqa: PLC0415 - few files hold records
+
+    names = records.dtype.names or ()
+    columns = [in_native_order(np.ascontiguousarray(records[field]), name) for field in names]
+    values = np.stack(columns, axis=1).astype(_common(records.dtype), copy=False)
+    return settle(LoadedArray(values, name, None, names, is_table=True), "yes")
+
+
+def _common(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    fields = [dtype[field].newbyteorder("=") for field in dtype.names or ()]
+    return np.result_type(*fields)
+
+
+def _words_of(values: npt.NDArray[np.str_], name: str) -> str | list[str]:
+    """Return a word, or a list of words, that was stored as an array of fixed width."""
+    codes = np.atleast_1d(values).view(np.uint32)
+    # Beyond Unicode, or half of a pair: NumPy would fail on the one, and a file on the other.
+    if (codes > _LAST_CHARACTER).any() or (codes - _SURROGATES < _SURROGATE_COUNT).any():
+        raise InputError(f"{name} holds text that is not Unicode")
+    words: str | list[str] = values.tolist()
+    return words

@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import AttnError, InputError
-from attncli.loading.contents import LoadedMapping, Member
-from attncli.loading.elements import check_shape, checked_dtype, entry_of, in_native_order, words_of
-from attncli.loading.lazy import LazyEntries
-from attncli.loading.npy_header import Header, check_size, read_header
+from attncli.loading.contents import LazyEntries, LoadedMapping, Member
+from attncli.loading.npy import Header, entry_of, in_native_order, read_header
 from attncli.loading.registry import AS_CSV
 from attncli.loading.source import Source, refusals
 from attncli.text import printable, quoted
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["describe_npz", "read_npz"]
 
 _MAX_MEMBERS = 10_000
-# For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
-_AS_NPY = (
-    'in Python: x = torch.load("x.pt", map_location="cpu"), of a tuple or list of layers first '
-    "x = x[0], and of a tensor "
-    'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
-    'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
-)
 # Members of Excel's files, and of LibreOffice's.
 _SPREADSHEETS = {"[Content_Types].xml", "mimetype"}
 # ZIP keeps its directory at the end; one read asks for all of it.
@@ -83,8 +74,7 @@ def describe_npz(source: Source) -> list[Member]:
         for name in _member_names(archive, source):
             with archive.open(f"{name}.npy") as stream:
                 header = read_header(cast("Any", stream), _full_name(source, name))
-            found = header.member(name, source.dtype)
-            members.append(found if header.words is None else found._replace(dtype_name="text"))
+            members.append(header.member(name, source.dtype))
     return members
 
 
@@ -175,9 +165,6 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
 
     what = f"the member {quoted(info.filename)} of {source.name}"
     if not info.filename.endswith(".npy"):
-        if info.filename.endswith(".pkl"):
-            pickled = f"{source.name} is a PyTorch file, a pickle, and pickles are never read"
-            raise InputError(pickled, hint=_AS_NPY)
         raise InputError(f"{what} is not an NPY array")
     if info.flag_bits & 1:
         raise InputError(f"{what} is encrypted")
@@ -193,14 +180,8 @@ def _read_member(source: Source, archive: zipfile.ZipFile, name: str) -> object:
         info = archive.getinfo(f"{name}.npy")
         with archive.open(info) as stream:
             header = read_header(cast("Any", stream), full)
-            stored = header.words
-            if stored is None:
-                stored = checked_dtype(header, full, source.dtype)
-            check_size(header, info.file_size, full)
-            check_shape(header.shape, stored.itemsize, full)
+            stored = header.check(info.file_size, full, source.dtype)
             values = _elements(stream, header, stored, full)
-    if stored.kind == "U":
-        return words_of(values, full)
     return entry_of(in_native_order(values, full, source.dtype), full)
 
 

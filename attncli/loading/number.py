@@ -1,4 +1,4 @@
-"""The one number grammar of all text formats."""
+"""The one number grammar of all text formats, and what is near enough to be a mistake."""
 
 from __future__ import annotations
 
@@ -9,82 +9,44 @@ from attncli.text import quoted
 
 __all__ = [
     "DECIMAL_POINTS",
-    "MINUS",
-    "TRUTHS",
     "NumberOverflowError",
-    "begins_as_number",
     "has_decimal_comma",
-    "is_date",
-    "is_decorated",
-    "is_error",
-    "is_foreign",
+    "is_attempt",
     "is_hole",
     "is_numeric",
+    "is_spaced",
     "is_truth",
+    "is_whole",
     "parse_number",
+    "printed_alike",
 ]
 
 # A hint.
 DECIMAL_POINTS = "write decimal points instead of decimal commas"
-# Words that may mean true or false, lower case; also as spreadsheets in other languages save them.
-TRUTHS = {
-    *("true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"),
-    *("wahr", "falsch", "vrai", "faux", "verdadero", "falso", "vero", "waar", "onwaar"),
-}
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
-# 1,234.5 and 1 234, with any space between, and 1.234,5; 1,234,567 and 1,23,456, as in India.
-_THOUSANDS = (
-    r"\s*[-+]?\d{1,3}(?:(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?"
-    r"|(?:[.\u00a0\u2009\u202f' ]\d{3})+,\d+|(?:,\d{2,3})+,\d{3}(?:\.\d*)?|(?:\.\d{3}){2,})\s*"
-)
-# Signs that stand for a minus in text that was set.
-MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\u2014\u2012\u2010\u2011", "-"))
-_INFINITY = "\u221e"
-_GROUPED = r"\d{1,3}(?:[,.' ]\d{2,3})+(?:[.,]\d+)?"
-_PLAIN = rf"[-+]?(?:{_GROUPED}|\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
-_CURRENCY = "(?:[A-Z]{0,2}\\$|[\u20ac\u00a3\u00a5\u20b9])"
-# 50%, €1, 1/2, (1.5) as accountants write -1.5, 1.0D+00 and 1.5f.
-_FOREIGN = (
-    rf"\(?{_PLAIN} ?[%\u2030]\)?|\({_PLAIN}\)|[-+]?{_CURRENCY} ?{_PLAIN}|{_PLAIN} ?{_CURRENCY}"
-    r"|[-+]?\d+/\d+|[-+]?(?:\d+\.\d*|\.\d+)(?:[dD][-+]?\d+|[fF])"
-)
-# Where a spreadsheet could not compute, in English, German, French and Spanish.
-_ERROR = (
-    "#[\u00a1\u00bf]?(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE"
-    r"|VALOR)[!?]|#N/[AD]|#NV|#GETTING_DATA|Err:\d+"
-)
-# In English, German, French and Spanish.
-_MONTH = (
-    r"(?:jan|feb|f\u00e9v|mar|m\u00e4r|mrz|apr|avr|abr|may|mai|jun|juin|jul|juil|aug|ao\u00fb|ago"
-    r"|sep|oct|okt|nov|dec|dez|d\u00e9c|dic|ene)[^\W\d_]{0,6}\.?"
-)
-# 1-Feb, 01. Feb 24, Jan-02, 01.02.2024, 2/1/24, 01.02. and 2024-02-01 00:00:00.
-_DATE = re.compile(
-    rf"\d{{1,2}}(?:\. ?|[ /-]){_MONTH}(?:[ ./-]*\d{{2,4}})?|{_MONTH}[ /-]?\d{{1,4}}(?:,? \d{{4}})?"
-    r"|\d{1,2}([./-])\d{1,2}\1\d{2,4}|\d{1,2}\.\d{1,2}\."
-    r"|\d{4}([./-])\d{1,2}\2\d{1,2}(?:[T ][\d:.]+)?",
-    re.IGNORECASE,
-)
-
-# What stands for a number that is missing.
-_HOLES = {"na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
-# A sheet's column that is too narrow.
-_NARROW = re.compile("#{2,}")
-# ="1", '1, “1”, <0.01, ~3 and $5, after any character that is not seen.
-_BEFORE = (
-    "=<>\u2264\u2265\u2248~\"'\u2018\u2019\u201c\u201d( "
-    "\u200b\u200e\u200f\u2060\ufeff$\u20ac\u00a3\u00a5"
-)
-_BEGUN = re.compile(r"[-+]?(?P<digits>\d+(?P<point>[.,]\d*)?|[.,]\d+)(?P<rest>.*)")
-_PLAIN_GROUPED = re.compile(rf"[-+]?{_GROUPED}\W*$")
-# Letters of a unit, or of nothing that is a word.
+# What stands for a number that is missing, in lower case.
+_HOLES = {"", "na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
+# What a spreadsheet shows where it could not compute, or where a column is too narrow.
+_ERROR = re.compile(r"#[^\W\d_¡¿]?.*[!?]|#N/?[AVD]|#{2,}|Err:\d+", re.IGNORECASE)
+# Signs that stand before a number: of a formula, a currency, a quotation, a comparison.
+_BEFORE = "=<>≤≥≈~\"'‘’“”( -+−–—$€£¥\u200b\u200e\u200f\u2060\ufeff"
+# A number, and what follows it.
+_BEGUN = re.compile(r"(?P<number>[\d.,' \u00a0\u202f]*\d[.,]?|∞)(?P<rest>.*)", re.DOTALL)
+# Letters that a unit may have; more of them are a word, as in "2-gram of words".
 _UNIT = 3
+
+# What the first numbers are found in.
+_BEGINNING = 2**13
+_PRINTED = re.compile(
+    r"(?<![\w.])([-+]?\d+(?:\.(\d*))?(e[-+]?\d+)?)(?![\w.])", re.ASCII | re.IGNORECASE
+)
 
 
 class NumberOverflowError(Exception):
     """A number written in digits that no float64 can hold, such as 1e400."""
 
     def __init__(self, text: str) -> None:
+        self.text = text
         super().__init__(f"{quoted(text.strip())} is beyond the range of float64")
 
 
@@ -123,7 +85,7 @@ def parse_number(text: str) -> float | None:
 
 
 def is_numeric(text: str) -> bool:
-    """Whether a word is meant as a number, be it one that `parse_number` refuses.
+    """Whether a text is meant as a number, be it one that `parse_number` refuses.
 
     Then ``1e400``, ``1_000`` and the digits of other scripts are errors, not names.
     """
@@ -135,92 +97,77 @@ def is_numeric(text: str) -> bool:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Whether a word is a number that is written with a decimal comma: an error, not a name."""
+    """Whether a text is a number that is written with a decimal comma."""
     return re.fullmatch(_DECIMAL_COMMA, text) is not None
 
 
-def is_decorated(text: str) -> bool:
-    """Whether a word is a number with separators of thousands, or signs of typography.
-
-    Examples
-    --------
-    >>> is_decorated("1,234.5"), is_decorated("\u22120.5"), is_decorated("1,234")
-    (True, True, False)
-    """
-    plain = text.translate(MINUS).strip()
-    if re.fullmatch(_THOUSANDS, plain) is not None or plain.lstrip("-+") == _INFINITY:
-        return True
-    return plain != text.strip() and is_numeric(plain)
-
-
 def is_hole(text: str) -> bool:
-    """Whether a word stands for a number that is missing, as well as for itself.
+    """Whether a text stands for a number that is missing."""
+    return text.strip().lower() in _HOLES
+
+
+def is_spaced(text: str) -> bool:
+    """Whether a text is several numbers with spaces between them."""
+    words = text.split()
+    return len(words) > 1 and all(map(is_numeric, words))
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number in plain digits."""
+    return text.strip().isdecimal()
+
+
+def is_attempt(text: str) -> bool:
+    """Whether a text is a number, stands for one, or begins as hardly any name does.
 
     Examples
     --------
-    >>> is_hole("NA"), is_hole("#####"), is_hole("none of them")
-    (True, True, False)
+    >>> [is_attempt(text) for text in ("50%", "$1.50", "1/2", "1.5 dB", "0x1F", "NA", "#DIV/0!")]
+    [True, True, True, True, True, True, True]
+    >>> [is_attempt(text) for text in ("2nd", "3D", "2-gram of words", "#1", "the")]
+    [False, False, False, False, False]
     """
-    bare = text.strip().lower()
-    return bare in _HOLES or _NARROW.fullmatch(bare) is not None
-
-
-def begins_as_number(text: str) -> bool:
-    """Whether a word begins as a number, and goes on as hardly any name does.
-
-    Examples
-    --------
-    >>> begins_as_number('="1"'), begins_as_number("1.5 dB"), begins_as_number("0x1F")
-    (True, True, True)
-    >>> begins_as_number("2nd"), begins_as_number("3D"), begins_as_number("2-gram of words")
-    (False, False, False)
-    """
-    bare = text.lstrip(_BEFORE).translate(MINUS)
-    found = _BEGUN.fullmatch(bare.strip())
+    bare = text.strip()
+    if is_numeric(bare) or is_hole(bare) or _ERROR.fullmatch(bare):
+        return True
+    found = _BEGUN.fullmatch(bare.lstrip(_BEFORE))
     if found is None:
         return False
-    rest = found["rest"]
-    if found["digits"] == "0" and rest[:1] in ("x", "b", "o"):
-        return True
-    if _PLAIN_GROUPED.match(bare):
+    number, rest = found["number"], found["rest"]
+    if number == "0" and rest[:1] in ("x", "b", "o"):
         return True
     letters = sum(map(str.isalpha, rest))
-    return letters <= _UNIT and (found["point"] is not None or not rest[:1].isalnum())
-
-
-def is_foreign(text: str) -> bool:
-    """Whether a word may be a number as spreadsheets or other languages write it.
-
-    Examples
-    --------
-    >>> is_foreign("50%"), is_foreign("1.0D+00"), is_foreign("3D"), is_foreign("#1")
-    (True, True, False, False)
-    """
-    return re.fullmatch(_FOREIGN, text.strip()) is not None
-
-
-def is_date(text: str) -> bool:
-    """Whether a word is a date, as a spreadsheet makes of 1.2 or 1-2.
-
-    Examples
-    --------
-    >>> is_date("01. Feb"), is_date("Jan 02"), is_date("2/1/2024"), is_date("1.2")
-    (True, True, True, False)
-    """
-    return _DATE.fullmatch(text.strip()) is not None
-
-
-def is_error(text: str) -> bool:
-    """Whether a word is what a spreadsheet shows where it could not compute.
-
-    Examples
-    --------
-    >>> is_error("#DIV/0!"), is_error("#wow!")
-    (True, False)
-    """
-    return re.fullmatch(_ERROR, text.strip()) is not None
+    return letters <= _UNIT and (not number.isdecimal() or not rest[:1].isalnum())
 
 
 def is_truth(text: str) -> bool:
-    """Whether a word is true or false, as spreadsheets and pandas write booleans."""
+    """Whether a text is true or false, as spreadsheets and pandas write booleans."""
     return text.strip().lower() in {"true", "false"}
+
+
+def printed_alike(text: str) -> str | None:
+    """Return the format of the first numbers of a text, in the words of C; None without one.
+
+    All have as many decimals, and some of them would be written otherwise if they were written
+    as they are: with an exponent, with a zero less at the end, or with many digits more. Those
+    of 0.25 and 0.875 are all that they have.
+
+    Examples
+    --------
+    >>> printed_alike("3.00,0.75"), printed_alike("0.73,0.27"), printed_alike("7.3e-01")
+    ('%.2f', '%.2f', '%.1e')
+    >>> printed_alike("3.0,0.7"), printed_alike("0.25,0.75"), printed_alike("0.25,0.731")
+    (None, None, None)
+    """
+    found = _PRINTED.findall(text[:_BEGINNING])
+    # The last one may be cut in two.
+    found = found[:-1] if len(text) > _BEGINNING else found
+    kinds = {(len(decimals), bool(exponent)) for _, decimals, exponent in found}
+    if len(kinds) != 1:
+        return None
+    ((decimals, exponents),) = kinds
+    if exponents:
+        return f"%.{decimals}e" if decimals else None
+    shortened = any(number.endswith("0") or float(number) * 8 % 1 for number, *_ in found)
+    # 3.0 is how whole numbers are written as they are.
+    return f"%.{decimals}f" if shortened and decimals > 1 else None

@@ -20,27 +20,26 @@ __all__ = ["AS_CSV", "format_of"]
 _HEAD = 4096
 # What lists the files of a checkpoint in several; the second, those of pickles.
 _INDEX, _INDEX_OF_PICKLES = ".safetensors.index.json", ".bin.index.json"
-_SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
+AS_CSV = "save each sheet as CSV UTF-8"
 _AS_ARRAYS = "save the arrays as NPZ or safetensors"
-# The version of its format comes first.
-_ONNX_START = b"\x08"
-_ONNX = "onnx.numpy_helper.to_array makes an array of a tensor in it, and numpy.save a file of that"
-AS_CSV = "save each sheet as CSV UTF-8, with decimal points"
+_SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
+_UNPACK = "unpack it first"
+# By their first bytes.
 _FOREIGN = {
-    b"\x1f\x8b": ("gzip", "unpack it with gunzip"),
-    b"\xfd7zXZ": ("xz", "unpack it with unxz"),
-    b"BZh": ("bzip2", "unpack it with bunzip2"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "unpack it with unzstd"),
-    b"7z\xbc\xaf": ("7z", "unpack it"),
+    b"\x1f\x8b": ("gzip", _UNPACK),
+    b"\xfd7zXZ": ("xz", _UNPACK),
+    b"BZh": ("bzip2", _UNPACK),
+    b"\x28\xb5\x2f\xfd": ("zstd", _UNPACK),
+    b"7z\xbc\xaf": ("7z", _UNPACK),
     b"version https://git-lfs": ("Git LFS pointer", "git lfs pull fetches what it stands for"),
     b"GGUF": ("GGUF", _AS_ARRAYS),
     b"ARROW1": ("Arrow", _AS_ARRAYS),
     b"SQLite format 3": ("SQLite", _AS_ARRAYS),
-    b"\xff\xd8\xff": ("JPEG", None),
     b"\x89HDF": ("HDF5", _AS_ARRAYS),
     b"MATLAB ": ("MATLAB", _AS_ARRAYS),
     b"PAR1": ("Parquet", _AS_ARRAYS),
     b"\xd0\xcf\x11\xe0": ("spreadsheet", AS_CSV),
+    b"\xff\xd8\xff": ("JPEG", None),
     b"\x89PNG": ("PNG", None),
     b"%PDF": ("PDF", None),
     **dict.fromkeys((b"tensor([", b"array(["), ("printed array", _SAVED)),
@@ -49,9 +48,13 @@ _FOREIGN = {
         for protocol in range(2, 6)
     },
 }
-# Compiled when a file is asked that its name does not tell of.
+# The version of its format comes first, as in any file of Protocol Buffers.
+_ONNX_START = b"\x08"
+_ONNX = "onnx.numpy_helper.to_array makes an array of a tensor in it, and numpy.save a file of that"
+# The first member of the archive that torch.save writes.
+_TORCH_START = rb"(?s)PK\x03\x04.{26}[^/\0]{1,200}/(?:data\.pkl|\.format_version|\.data)"
 # What pandas names a column without a name is no key of YAML.
-_YAML_LINE = rb"""---|%YAML|-\s|-$|(?!Unnamed: 0[,;\t])(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
+_YAML_LINE = rb"""---|%YAML|-\s|-$|(?!Unnamed: \d)(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
 _JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
 
 
@@ -82,17 +85,21 @@ class Format(NamedTuple):
     binary: bool = False
 
 
+def _begins_as_torch(head: bytes) -> bool:
+    return re.match(_TORCH_START, head) is not None
+
+
 def _begins_as_npy(head: bytes) -> bool:
     return head.startswith(b"\x93NUMPY")
+
+
+def _begins_as_zip(head: bytes) -> bool:
+    return head.startswith((b"PK\3\4", b"PK\5\6"))
 
 
 def _begins_as_safetensors(head: bytes) -> bool:
     # A plausible header length in eight bytes, and a JSON mapping.
     return head[8:9] == b"{" and head[4:8] == b"\0\0\0\0"
-
-
-def _begins_as_zip(head: bytes) -> bool:
-    return head.startswith((b"PK\3\4", b"PK\5\6"))
 
 
 def _begins_as_json(head: bytes) -> bool:
@@ -109,6 +116,13 @@ def _begins_as_yaml(head: bytes) -> bool:
 
 
 FORMATS = (
+    Format(
+        "PyTorch",
+        (),
+        _begins_as_torch,
+        late("attncli.loading.torch_file", "read_torch"),
+        binary=True,
+    ),
     Format(
         "NPY",
         (".npy",),
@@ -129,24 +143,22 @@ FORMATS = (
         "safetensors",
         (".safetensors",),
         _begins_as_safetensors,
-        late("attncli.loading.tensors", "read_safetensors"),
-        late("attncli.loading.tensors", "describe_safetensors"),
+        late("attncli.loading.safetensors", "read_safetensors"),
+        late("attncli.loading.safetensors", "describe_safetensors"),
         binary=True,
     ),
     Format("JSON", (".json",), _begins_as_json, late("attncli.loading.json_text", "read_json")),
     Format(
         "YAML", (".yaml", ".yml"), _begins_as_yaml, late("attncli.loading.yaml_text", "read_yaml")
     ),
-    Format("CSV", (".csv", ".tsv"), bool, late("attncli.loading.delimited", "read_delimited")),
+    Format("CSV", (".csv", ".tsv"), bool, late("attncli.loading.table", "read_table")),
 )
-
-
-INDEX = Format(
+_CHECKPOINT_INDEX = Format(
     "index of safetensors",
     (),
     _begins_as_json,
-    late("attncli.loading.sharded", "read_index"),
-    late("attncli.loading.sharded", "describe_index"),
+    late("attncli.loading.safetensors", "read_index"),
+    late("attncli.loading.safetensors", "describe_index"),
 )
 
 
@@ -162,24 +174,28 @@ def format_of(source: Source) -> Format:
     for candidate in FORMATS:
         if candidate.binary and candidate.begins(head):
             return candidate
+    _refuse_foreign(source, head)
+    if source.name.endswith(_INDEX):
+        return _CHECKPOINT_INDEX
+    head = head.removeprefix(BOM) or head
+    named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
+    if named is not None and (named.name != "CSV" or not _is_bracketed(source, head)):
+        return named
+    return next(one for one in FORMATS if not one.binary and one.begins(head))
+
+
+def _refuse_foreign(source: Source, head: bytes) -> None:
     for magic, (kind, hint) in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
     if source.suffix == ".onnx" and head.startswith(_ONNX_START):
         raise InputError(f"{source.name} is an ONNX file, which is not read", hint=_ONNX)
-    if source.name.endswith(_INDEX):
-        return INDEX
     if source.name.endswith(_INDEX_OF_PICKLES):
         raise InputError(
             f"{source.name} says which pickle of a checkpoint holds what; pickles are never read",
             hint="save the model as safetensors, in Python: "
             'model.save_pretrained("folder", safe_serialization=True)',
         )
-    head = head.removeprefix(BOM) or head
-    named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
-    if named is not None and (named.name != "CSV" or not _is_bracketed(source, head)):
-        return named
-    return next(one for one in FORMATS if not one.binary and one.begins(head))
 
 
 def _is_bracketed(source: Source, head: bytes) -> bool:

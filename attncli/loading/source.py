@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOM",
+    "MOST_CELLS",
     "STANDARD_INPUT",
     "Source",
     "is_file",
+    "is_readable",
     "open_source",
     "refusals",
+    "too_many_cells",
 ]
 
 # What messages call it; on the command line it is -.
@@ -35,8 +38,9 @@ STANDARD_INPUT = "standard input"
 
 # A pipe may never end, so there is a point where waiting for more is wrong.
 STREAM_LIMIT = 256 * 2**20
-# Text is held whole while it is parsed; beyond this, NPY is what the user wants.
-TEXT_LIMIT = 128 * 2**20
+# Bytes of text, and numbers, words and lists in it: so many are read, or a mistake behind them is
+# found, within seconds and 500 MB. Whoever has more wants NPY.
+TEXT_LIMIT, MOST_CELLS = 64 * 2**20, 2_000_000
 # Which names are near enough to be meant by another.
 _CANDIDATES, _ALIKE = 5, 0.65
 # Where a system keeps what is open.
@@ -72,6 +76,8 @@ class Source(NamedTuple):
         What relative file names inside the file are relative to.
     dtype : str or None
         ``bfloat16`` where 2-byte elements of NPY are to be read so; numbers in text are float64.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a table names its columns.
     """
 
     name: str
@@ -81,6 +87,7 @@ class Source(NamedTuple):
     path: Path | None = None
     data: bytes = b""
     dtype: str | None = None
+    header: str = "auto"
 
     def open(self) -> BinaryIO:
         """Open the bytes for reading and seeking."""
@@ -92,26 +99,27 @@ class Source(NamedTuple):
             stream.seek(start)
             return stream.read(length)
 
-    def text(self, limit: int | None = None) -> str:
+    def text(self) -> str:
         """Return all of it as text: UTF-8, without a byte order mark or NUL.
-
-        Parameters
-        ----------
-        limit : int, optional
-            The most bytes, where they are fewer than of any text.
 
         Raises
         ------
         InputError
             If it is too long, empty, or in another encoding.
         """
-        return _decoded(self.text_bytes(limit), self.name)
+        data = self.text_bytes()
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line, byte = _place(data, error.start)
+            wrong = f"the byte 0x{data[error.start]:02x} (byte {byte} of the line)"
+            msg = f"{self.name}: line {line}: expected UTF-8 text; found {wrong}"
+            raise InputError(msg, hint="save it as UTF-8") from error
 
-    def text_bytes(self, limit: int | None = None) -> bytes:
+    def text_bytes(self) -> bytes:
         """Return all of it, as `text` does, but not decoded yet."""
-        most = TEXT_LIMIT if limit is None else limit
-        if self.size > most:
-            raise _too_long(self.name, most)
+        if self.size > TEXT_LIMIT:
+            raise _too_long(self.name, TEXT_LIMIT)
         # What is no text mostly begins as none: that need not be read whole.
         _refuse_binary(self.part(0, 2**16), self.name)
         data = self.part(0, self.size).removeprefix(BOM)
@@ -173,6 +181,20 @@ def is_file(path: str) -> bool:
         return path != "-" and Path(path).is_file()
     except ValueError:  # with a NUL
         return False
+
+
+def is_readable(path: str) -> bool:
+    """Return whether `path` names a file or a pipe, such as the shell's ``<(command)``."""
+    try:
+        return path != "-" and (Path(path).is_file() or Path(path).is_fifo())
+    except (OSError, ValueError):
+        return False
+
+
+def too_many_cells(name: str, found: int, most: int = MOST_CELLS) -> InputError:
+    """Return the error of a text that holds more cells than are read."""
+    msg = f"{name}: expected at most {most:,} cells; found about {found:,}"
+    return InputError(msg, hint="save large arrays as NPY or NPZ, which a problem in YAML may name")
 
 
 @contextmanager
@@ -279,16 +301,6 @@ def _refuse_binary(data: bytes, name: str) -> None:
         line, byte = _place(data, at)
         msg = f"{name}: line {line}: expected text; found a NUL byte (byte {byte} of the line)"
         raise InputError(msg, hint=_BARE)
-
-
-def _decoded(data: bytes, name: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, byte = _place(data, error.start)
-        wrong = f"the byte 0x{data[error.start]:02x} (byte {byte} of the line)"
-        msg = f"{name}: line {line}: expected UTF-8 text; found {wrong}"
-        raise InputError(msg, hint="save it as UTF-8") from error
 
 
 def _place(data: bytes, at: int) -> tuple[int, int]:

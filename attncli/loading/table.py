@@ -1,4 +1,4 @@
-"""The text of a CSV or TSV table: its rows, where they are, and how large it may be."""
+"""Read CSV, TSV and tables with blanks: a matrix, with the names of its rows and columns."""
 
 from __future__ import annotations
 
@@ -7,175 +7,532 @@ import io
 import itertools
 import re
 from array import array
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.text import quoted
+from attncli.loading.contents import LoadedArray
+from attncli.loading.headings import Headings, find_headings, names_behind_index, settle
+from attncli.loading.number import (
+    DECIMAL_POINTS,
+    NumberOverflowError,
+    has_decimal_comma,
+    is_attempt,
+    is_hole,
+    is_numeric,
+    is_spaced,
+    is_truth,
+    parse_number,
+    printed_alike,
+)
+from attncli.loading.source import MOST_CELLS, too_many_cells
+from attncli.text import counted, quoted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from attncli.loading.source import Source
 
-__all__ = ["Body", "Row", "Table", "after", "has_lone_returns", "line_ends", "refuse_large"]
+__all__ = ["read_table", "separator_line"]
 
-# What is counted at once; small enough for the cache.
-_BLOCK = 2**18
-# Each cell of a row is an object of its own while the row is looked at.
-_MOST_CELLS = 1_000_000
-# Numbers are read at a tenth of a microsecond each; rows with words in them at two.
-_MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
-_AS_NPY = "save it as an NPY file"
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", " ": "blanks"}
+_SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
+# A line is a row if its first cell is #, the heading of numbered rows, or an error of Excel's.
+_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#(?!#*[,;\t]|N/A|[A-Z/0]+[!?])[^\n]*)?\n)*+")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
+# 1,5 and 0,123 have a decimal comma; 1,234 may as well have a separator of thousands.
+_COMMA = re.compile(
+    rb'[;\t"\n] *[-+]?(?:\d*,\d{1,2}|0*,\d+|\d*,\d{4,})(?:[eE][-+]?\d+)? *(?=[;\t"\r\n]|$)'
+)
+_POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
+# What stands behind a decimal comma.
+_DECIMALS = re.compile(r"\d+(?:[eE][-+]?\d+)?")
+# The lines that tell the separator, and bytes in which they are looked for.
+_LOOKED_AT, _SAMPLE = 20, 2**16
+# Shorter tables are read sooner than the parser of long ones is imported.
+_LONG = 2**16
+# Numbers in a table of nothing else, which is read ten times as fast as others.
+_MOST_NUMBERS = 5_000_000
+# Bytes that are parsed at once: their numbers are Python's own objects for a while.
+_BLOCK = 2**18
+_PLAIN = b"0123456789+-.eE, \n"
 
-Row = tuple[int, list[str]]  # the line it ends on, and its cells
+SEPARATE = "separate the columns with commas, semicolons, tabs or blanks"
+FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
+EMPTY_ROWS = "delete the rows whose cells are all empty"
+_A_TITLE = "if the first line is a title, delete it, or begin it with #"
+_EMPTY_CORNER = "if the first column holds labels, leave the first cell of the header empty"
+_LABELLED = "if the first column holds labels, add a header row whose first cell is empty"
+_ENDED = "the row ends with a separator that the first row lacks: end all rows with one, or none"
+_QUOTATION = "is a quotation mark left open? One that is a label is written four times: " + '"' * 4
+_MASK = "in a mask, write 1 for true and 0 for false, in every cell"
+
+Row = list[str]
 
 
-class Table(NamedTuple):
-    """A table that is not read yet.
-
-    Attributes
-    ----------
-    source : Source
-    data : bytes
-    delimiter : str
-    before : int
-        Lines of the file that stand before the data.
-    """
+class _Table(NamedTuple):
+    """The text of a table that is not read yet; ``before`` counts the lines above it."""
 
     source: Source
     data: bytes
-    delimiter: str
+    separator: str
     before: int = 0
+    decimal_commas: bool = False
 
-    def rows(self, errors: str = "strict") -> Iterator[Row]:
-        """Yield the rows that are not blank."""
-        lines = io.TextIOWrapper(io.BytesIO(self.data), "utf-8", errors, newline="")
+    def rows(self) -> Iterator[tuple[int, Row]]:
+        """Yield the rows that are not blank, each with the line that it ends on."""
+        data = self.data.replace(b"\t", b" ") if self.separator == " " else self.data
+        lines = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+        blanks = self.separator == " "
         # Strict, or "1"2 would be 12.
-        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        reader = csv.reader(lines, delimiter=self.separator, strict=True, skipinitialspace=blanks)
         read = 0
         try:
             for cells in reader:
                 read = reader.line_num
-                self.refuse_long(reader.line_num)
+                if blanks and cells and not cells[-1]:  # behind blanks at the end of the line
+                    cells.pop()
                 if len(cells) > 1 or (cells and cells[0].strip()):
-                    yield self.before + reader.line_num, cells
+                    yield read, cells
         except csv.Error as error:
-            line, at, what = self._broken(read, reader.line_num, str(error))
-            hint = "is a quotation mark left open?"
-            raise self.refusal(what, self.before + line, at, hint) from error
+            # What the end of the file closes began in the row behind the last good one.
+            rest = _behind(data, read)[:_SAMPLE].decode(errors="replace")
+            cells = next(csv.reader(io.StringIO(rest, newline=""), delimiter=self.separator), [""])
+            line = read + 1 + sum(cell.count("\n") for cell in cells[:-1])
+            what = f"expected a number; found {quoted(cells[-1])} ({error})"
+            self.refuse(what, line, len(cells), _QUOTATION)
 
-    def _broken(self, read: int, line: int, error: str) -> tuple[int, int, str]:
-        """Return line, column and what is wrong with a row, behind lines that could be read."""
-        if "end of data" not in error:
-            return line, self._longest_cell(line), error
-        # The quotation that the end of the file closes began in the row behind the last good one.
-        rest = self.data.split(b"\n", read)[-1].decode(errors="replace")
-        cells = next(csv.reader(io.StringIO(rest, newline=""), delimiter=self.delimiter), [""])
-        begun = read + 1 + sum(map(line_ends, cells[:-1]))
-        return begun, len(cells), f"expected a number; found {quoted(cells[-1])}"
-
-    def _longest_cell(self, line: int) -> int:
-        """Return which cell of a line goes on for too long, or 1 where it began before."""
-        text = next(itertools.islice(io.BytesIO(self.data), line - 1, None), b"")
-        lengths = [len(cell) for cell in text.split(self.delimiter.encode())]
-        return lengths.index(max(lengths)) + 1
-
-    def refuse_long(self, lines: int) -> None:
-        """Refuse to look at more lines one by one than is decent."""
-        if lines > _MOST_ROWS:
-            what = f"expected at most {_MOST_ROWS:,} rows, in a table of more than plain numbers"
-            raise self.refusal(what, self.before + lines, 1, "save the numbers as an NPY file")
-
-    def refusal(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
-        """Return the error of what is wrong with a cell, by its line and column."""
-        msg = f"{self.source.name}: line {line}, column {column}: {what}"
-        return InputError(msg, hint=hint)
+    def refuse(self, what: str, line: int, column: int, hint: str | None = None) -> NoReturn:
+        """Raise the error of what is wrong with a cell."""
+        place = f"{self.source.name}: line {self.before + line}, column {column}"
+        raise InputError(f"{place}: {what}", hint=hint)
 
 
-@dataclass(eq=False)
-class Body:
-    """The numbers and row labels read so far."""
+def read_table(source: Source) -> LoadedArray:
+    """Read a table of numbers.
 
-    table: Table
-    numbers: array[float] = field(default_factory=lambda: array("d"))
-    labels: list[str] = field(default_factory=list)
+    Parameters
+    ----------
+    source : Source
+        Its ``header`` says whether the first row is names: ``yes``, ``no`` or ``auto``.
 
-    def refuse_many(self) -> None:
-        """Refuse what turns out to be more than `_refuse_many` saw."""
-        if len(self.numbers) > _MOST_NUMBERS:
-            raise _too_many_cells(self.table, "more")
-
-
-def refuse_large(table: Table) -> None:
-    """Refuse a table with a line of millions of cells, or with too many cells in all.
+    Returns
+    -------
+    LoadedArray
+        Always two axes, float64, or bool where every cell is true or false; with the labels of a
+        header row and a label column where there are such.
 
     Raises
     ------
     InputError
+        With the line and column of a hole, a word, or a row of another length.
+
+    Warns
+    -----
+    AttnWarning
+        Decimal commas were read, or index columns left out.
     """
-    _refuse_wide(table)
-    _refuse_many(table)
+    table = _table(source)
+    if table.decimal_commas:
+        warn(f"{source.name}: its decimal commas are read as decimal points")
+    found = _long(table) if len(table.data) > _LONG else None
+    if found is None:
+        found = _any(table)
+    printed = printed_alike(table.data[:_BLOCK].decode("ascii", "replace"))
+    return replace(settle(found, source.header), printed=printed, is_table=True)
 
 
-def _refuse_many(table: Table) -> None:
-    """Refuse what would take more memory as numbers than is decent, if its first lines show it."""
-    size = len(table.data)
-    if size < 2 * _MOST_NUMBERS:  # a number takes two bytes, one that ends it
-        return
-    # To count all of them takes longer than to read a fiftieth: `Body` counts on the way.
-    if _about_cells(table, _BLOCK) * size <= _MOST_NUMBERS * _BLOCK:
-        return
-    cells = _about_cells(table, size)
+def separator_line(data: bytes) -> tuple[str | None, bytes]:
+    """Return the separator that a first line ``sep=;`` sets, and the data behind it."""
+    named = _SEPARATOR_LINE.match(data)
+    return (named[2].decode(), data[named.end() :]) if named else (None, data)
+
+
+def _table(source: Source) -> _Table:
+    """Return the text of a table without comments, and with what separates its cells."""
+    data = source.text_bytes()
+    if b"\n" not in data:  # Excel's CSV (Macintosh)
+        data = data.replace(b"\r", b"\n")
+    if not data.isascii():
+        source.text()  # says where it is not UTF-8
+    named, data = separator_line(data)
+    comments = _COMMENTS.match(data)
+    above = comments[0] if comments and comments.end() < len(data) else b""
+    data = data[len(above) :]
+    separator = named or _find_separator(data)
+    cells = _count_cells(data, separator)
     if cells > _MOST_NUMBERS:
-        raise _too_many_cells(table, f"about {cells:,}")
+        raise too_many_cells(source.name, cells, _MOST_NUMBERS)
+    commas = separator in ";\t" and b"," in data and _has_decimal_commas(b"\n" + data)
+    table = _Table(source, data, separator, above.count(b"\n"), commas)
+    if named is not None:
+        _refuse_other_separator(table)
+    if separator == ",":
+        _refuse_decimal_commas(table)
+    _advise_on_comments(table, above)
+    return table
 
 
-def _about_cells(table: Table, size: int) -> int:
-    """Count separators and line ends; `bytes.count` would take five times as long."""
-    data = np.frombuffer(table.data, np.uint8)
-    pieces = (data[start : start + _BLOCK] for start in range(0, size, _BLOCK))
-    ends = ord(table.delimiter), ord("\n")
-    return sum(int(np.count_nonzero(piece == end)) for piece in pieces for end in ends)
+def _has_decimal_commas(data: bytes) -> bool:
+    return _COMMA.search(data) is not None and not (b"." in data and _POINT.search(data))
 
 
-def _too_many_cells(table: Table, found: str) -> InputError:
-    msg = f"{table.source.name}: expected at most {_MOST_NUMBERS:,} cells; found {found}"
-    return InputError(msg, hint=_AS_NPY)
+def _find_separator(data: bytes) -> str:
+    """Return the separator that makes the most numbers of the first lines, then the most cells.
+
+    Blanks stand in names, too: they separate only where nothing else does in every line, or where
+    several tabs do.
+    """
+    lines = [line for line in _sample(data)[:_LOOKED_AT] if line.strip()]
+    found = max(",;\t", key=lambda separator: _merit(lines, separator))
+    tabs = found == "\t" and all("\t\t" in line.strip() for line in lines)
+    if all(found in line for line in lines) and not tabs:
+        return found
+    blanks = [" ".join(line.split()) for line in lines]
+    return " " if _merit(blanks, " ")[0] > _merit(lines, found)[0] - tabs else found
 
 
-def _refuse_wide(table: Table) -> None:
-    """Refuse a line of millions of cells before it is cut into them."""
-    data, start = table.data, 0
-    while len(data) - start > _MOST_CELLS:
-        # Short lines are passed over many at a time.
-        end = data.rfind(b"\n", start, start + _MOST_CELLS + 1)
-        if end < 0:
-            end = data.find(b"\n", start) % (len(data) + 1)
-            cells = data.count(table.delimiter.encode(), start, end) + 1
-            if cells > _MOST_CELLS:
-                what = f"expected at most {_MOST_CELLS:,} cells; found {cells:,}"
-                line = data.count(b"\n", 0, start) + 1
-                raise table.refusal(what, line, _MOST_CELLS + 1, _AS_NPY)
-        start = end + 1
+def _merit(lines: list[str], separator: str) -> tuple[int, int]:
+    try:
+        cells = list(itertools.chain.from_iterable(csv.reader(lines, delimiter=separator)))
+    except csv.Error:  # a cell of absurd length
+        return 0, 0
+    # Where a comma is the decimal point it separates nothing.
+    if separator == ",":
+        others = -sum(";" in cell or "\t" in cell for cell in cells)
+    else:
+        others = sum(map(has_decimal_comma, cells))
+    return others + sum(map(is_numeric, cells)), len(cells)
 
 
-def after(data: bytes, lines: int) -> bytes:
-    """Return what stands behind so many lines; nothing where others count them differently."""
+def _sample(data: bytes) -> list[str]:
+    return data[:_SAMPLE].decode("utf-8", "replace").splitlines()
+
+
+def _count_cells(data: bytes, separator: str) -> int:
+    """Return about how many cells there are, before any of them takes memory."""
+    if separator != " ":
+        return data.count(separator.encode()) + data.count(b"\n")
+    cells = 0
+    for start in range(0, len(data), _BLOCK):
+        codes = np.frombuffer(data[start : start + _BLOCK], np.uint8)
+        blank = codes <= ord(" ")
+        cells += int(np.count_nonzero(blank[1:] & ~blank[:-1]))
+    return cells
+
+
+def _refuse_other_separator(table: _Table) -> None:
+    """Refuse rows that are not separated by what the first line names."""
+    lines = [line for line in _sample(table.data) if line.strip()][:2]
+    found = _find_separator(table.data)
+    if not lines or table.separator in lines[0] or found in (table.separator, " "):
+        return
+    if (found == "," and all(map(has_decimal_comma, lines))) or any(found not in x for x in lines):
+        return
+    what = (
+        f"sep= in the first line names {_SEPARATORS[table.separator]}, but the rows are "
+        f"separated by {_SEPARATORS[found]}"
+    )
+    table.refuse(what, 1 - table.before, 1, "mend the first line, or delete it")
+
+
+def _refuse_decimal_commas(table: _Table) -> None:
+    """Refuse numbers like ``1,50, -2,00``, which would be read as twice as many."""
+    rows = [cells for _, cells in itertools.islice(table.rows(), 2)]
+    for start in (0, 1):  # behind a label or not
+        if rows and all(_are_pairs(cells[start:]) for cells in rows):
+            found = quoted(",".join(rows[0][start : start + 2]).strip())
+            table.refuse(f"expected a number; found {found}", 1, start + 1, DECIMAL_POINTS)
+
+
+def _are_pairs(cells: Row) -> bool:
+    whole, decimals = cells[::2], cells[1::2]
+    return (
+        len(whole) == len(decimals) > 1
+        and all(_DECIMALS.fullmatch(cell) for cell in decimals)
+        and is_numeric(whole[0])
+        and all(cell.startswith(" ") and is_numeric(cell) and "." not in cell for cell in whole[1:])
+    )
+
+
+def _advise_on_comments(table: _Table, above: bytes) -> None:
+    """Warn of a comment that may as well be a row: of a token that begins with #."""
+    for line in _sample(above)[:_LOOKED_AT]:
+        first, *others = line.replace("\t", " ").split(
+            None if table.separator == " " else table.separator
+        ) or [""]
+        rows = _sample(table.data)[:1]
+        if (
+            others
+            and all(map(is_numeric, others))
+            and len(others) == rows[0].count(table.separator)
+        ):
+            warn(
+                f"{table.source.name}: {quoted(line)} is read as a comment, since it begins with "
+                f"#. If it is a row, put its label in quotation marks: {quoted(first)}"
+            )
+
+
+def _long(table: _Table) -> LoadedArray | None:
+    """Read a long table of plain numbers, perhaps below a header; None where it is another."""
+    head = list(itertools.islice(table.rows(), 2))
+    (line, first), second = head[0], head[1][1] if len(head) > 1 else None
+    headings = find_headings(first, second, None, table.source.header)
+    if headings.column or headings.truths or len(head) < 2 or len(first) != len(second or first):
+        return None
+    values = _plain_numbers(_behind(table.data, line) if headings.row else table.data, table)
+    if values is None or values.shape[1] != len(first):
+        return None
+    return LoadedArray(values, table.source.name, None, tuple(first) if headings.row else None)
+
+
+def _behind(data: bytes, lines: int) -> bytes:
+    """Return the data behind so many lines."""
     start = 0
     for _ in range(lines):
         start = data.find(b"\n", start) + 1 or len(data)
-    return b"" if has_lone_returns(data[:start]) else data[start:]
+    return data[start:]
 
 
-def has_lone_returns(data: bytes) -> bool:
-    """Look for line ends of the csv module's that nobody else counts."""
-    return b"\r" in data and bool(_LONE_RETURN.search(data))
+def _plain_numbers(data: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
+    """Read lines of numbers as JSON writes them; None where they hold anything else."""
+    parts: list[npt.NDArray[np.float64]] = []
+    data, start = data.replace(b"\r\n", b"\n").strip(b"\n"), 0
+    while start < len(data):
+        end = data.find(b"\n", start + _BLOCK) % (len(data) + 1)
+        part = _block(data[start:end], table)
+        if part is None or part.shape[1:] != (parts or [part])[0].shape[1:]:
+            return None
+        parts.append(part)
+        start = end + 1
+    return np.concatenate(parts) if parts else None
 
 
-def line_ends(cell: str) -> int:
-    """Return how many lines end in a cell."""
-    return cell.count("\n") + cell.count("\r") - cell.count("\r\n")
+def _block(lines: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
+    import orjson  # noqa: PLC0415 - most runs read nothing long
+
+    if table.decimal_commas:
+        lines = lines.replace(b",", b".")
+    if table.separator == " ":
+        lines = b"\n".join(b",".join(line.split()) for line in lines.split(b"\n"))
+    elif table.separator != ",":
+        lines = lines.replace(table.separator.encode(), b",")
+    if lines.translate(None, _PLAIN):
+        return None
+    text = b"[[%b]]" % lines.replace(b"\n", b"],[")
+    try:
+        values = np.array(orjson.loads(text), np.float64)
+    except ValueError:  # no JSON, or lines of other lengths
+        return None
+    # As a whole number, -0 has lost its sign.
+    signed = not values.all() and any(zero in text for zero in (b"-0,", b"-0]", b"-0 "))
+    return None if signed or values.ndim != 2 else values
+
+
+def _any(table: _Table) -> LoadedArray:
+    """Read any table cell by cell, and say where it is not one."""
+    cells = _count_cells(table.data, table.separator)
+    if cells > MOST_CELLS:
+        raise too_many_cells(f"{table.source.name}, a table of more than plain numbers", cells)
+    found = list(table.rows())
+    lines, rows = array("L", [line for line, _ in found]), _trimmed([cells for _, cells in found])
+    if not rows:
+        raise InputError(f"{table.source.name} holds no numbers")
+    corner = _lacks_corner(rows)
+    if corner:
+        rows[0] = ["", *rows[0]]
+    labels = [cells[0] for cells in rows[1:] if cells]
+    headings = find_headings(
+        rows[0], rows[1] if len(rows) > 1 else None, labels, table.source.header
+    )
+    if corner and not headings.row:
+        rows[0] = rows[0][1:]
+        headings = headings._replace(column=False)
+    if headings.row and headings.column and names_behind_index(rows):
+        warn(
+            f"{table.source.name}: the first column is left out: it counts the rows, and "
+            f"{quoted(rows[0][1])} holds their labels"
+        )
+        rows = [cells[1:] for cells in rows]
+    return _array(table, headings, rows, lines)
+
+
+def _trimmed(rows: list[Row]) -> list[Row]:
+    """Leave out rows of empty cells at the end, and columns there that are empty in every row."""
+    while rows and not any(map(str.strip, rows[-1])):
+        rows.pop()
+    if not rows or rows[0][-1].strip():
+        return rows
+    count = min(_empty_at_end(cells) for cells in rows if any(map(str.strip, cells)))
+    return [cells[: len(cells) - count] for cells in rows] if count else rows
+
+
+def _empty_at_end(cells: Row) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda cell: not cell.strip(), reversed(cells)))
+
+
+def _lacks_corner(rows: list[Row]) -> bool:
+    """Whether names of columns stand above rows with one more cell, as R and pandas print them."""
+    first, second = rows[0], rows[1] if len(rows) > 1 else []
+    if len(second) != len(first) + 1 or (len(first) < 2 and not second[-1].strip()):
+        return False
+    counted_on = first == [str(at) for at in range(len(first))]
+    named = not any(is_numeric(cell) or is_truth(cell) for cell in first) or counted_on
+    # R counts rows without a name from 1, pandas from 0. What ends with a separator is no row of R.
+    labels = [cells[0] for cells in rows[1:]]
+    counts = any(labels == [str(at + start) for at in range(len(labels))] for start in (0, 1))
+    labelled = counts or not (is_numeric(second[0]) or is_truth(second[0]))
+    return named and labelled and bool(second[-1].strip()) and not first[0].startswith("sep=")
+
+
+def _array(table: _Table, headings: Headings, rows: list[Row], lines: array[int]) -> LoadedArray:
+    """Return the numbers of the rows behind their labels."""
+    start, width = int(headings.column), len(rows[0])
+    body = rows[int(headings.row) :]
+    lines = lines[int(headings.row) :]
+    for line, cells in zip(lines, body, strict=False) if {*map(len, body)} != {width} else ():
+        if len(cells) != width:
+            _refuse_length(table, line, rows[0], cells)
+    if not body:
+        table.refuse(f"expected numbers; found only {quoted(rows[0][0])}", 1, 1)
+    if start and not headings.certain:
+        _check_labels(table, headings, rows[0][0], lines, [cells[0] for cells in body])
+    flat = [cell for cells in body for cell in cells[start:]]
+    numbers, read = _truths(flat) if headings.truths else _numbers(flat, table)
+    if read < len(flat):
+        at = read // (width - start)
+        numbers = array("d", numbers[: at * (width - start)])
+        for line, cells in zip(lines[at:], body[at:], strict=False):
+            numbers.extend(_by_cell(table, headings, line, cells))
+    values = np.frombuffer(numbers).reshape(-1, width - start)
+    found = LoadedArray(
+        values.astype(np.bool_) if headings.truths else values,
+        table.source.name,
+        tuple(cells[0] for cells in body) if headings.column else None,
+        tuple(rows[0][start:]) if headings.row else None,
+    )
+    _refuse_swallowed(table, found)
+    return found
+
+
+def _numbers(cells: Row, table: _Table) -> tuple[array[float], int]:
+    """Return the numbers of cells, and before which one they must be looked at one by one."""
+    numbers = array("d")
+    if table.decimal_commas:
+        cells = [cell.replace(",", ".") for cell in cells]
+    if not table.data.isascii() or b"_" in table.data:
+        joined = "".join(cells)
+        if not joined.isascii() or "_" in joined:
+            return numbers, 0
+    try:
+        numbers.extend(map(float, cells))
+    except ValueError:
+        return numbers, len(numbers)
+    infinite = np.flatnonzero(np.isinf(np.frombuffer(numbers)))
+    return numbers, next((int(at) for at in infinite if re.search(r"\d", cells[at])), len(cells))
+
+
+def _truths(cells: Row) -> tuple[array[float], int]:
+    words = [cell.strip().lower() for cell in cells]
+    known = {*words} <= {"true", "false"}
+    return array("d", [word == "true" for word in words]), len(words) if known else 0
+
+
+def _by_cell(table: _Table, headings: Headings, line: int, cells: Row) -> Iterator[float]:
+    """Yield the numbers of a row, or refuse the first cell that is none."""
+    for at in range(int(headings.column), len(cells)):
+        cell = cells[at]
+        comma = table.decimal_commas and has_decimal_comma(cell)
+        try:
+            value = parse_number(cell.replace(",", ".") if comma else cell)
+        except NumberOverflowError as error:
+            table.refuse(str(error), _begins(line, cells, at), at + 1)
+        if headings.truths:
+            value = float(cell.strip().lower() == "true") if is_truth(cell) else None
+        if value is None:
+            expected = "true or false" if headings.truths else "a number"
+            shown = quoted(cell) if cell.strip() else "an empty cell"
+            hint = _hint(headings, cells, at)
+            table.refuse(
+                f"expected {expected}; found {shown}", _begins(line, cells, at), at + 1, hint
+            )
+        yield value
+
+
+def _begins(line: int, cells: Row, at: int) -> int:
+    """Return the line on which a cell begins, of a row that ends on a line."""
+    return line - sum(cell.count("\n") for cell in cells[at:])
+
+
+def _hint(headings: Headings, cells: Row, at: int) -> str | None:
+    """Return how a cell that is no number is mended, where that is known."""
+    cell, start = cells[at].strip(), int(headings.column)
+    empty = len(cells) - start > 1 and not any(map(str.strip, cells[start:]))
+    below_words = at == 0 and headings.row and not headings.column
+    hints = (
+        (headings.truths or cell.lower() in ("true", "false", "yes", "no"), _MASK),
+        (empty, EMPTY_ROWS),
+        (below_words and not cell, _A_TITLE),
+        (is_hole(cell), FILL),
+        ("\n" in cell, _QUOTATION),
+        ("|" in cell, SEPARATE),
+        (is_spaced(cell), f'{SEPARATE}, the same in all rows (np.savetxt: delimiter=",")'),
+        (has_decimal_comma(cell), DECIMAL_POINTS),
+        (is_numeric(cell), "write the digits 0 to 9, without underscores"),
+        (below_words, _EMPTY_CORNER),
+        (at == 0 and len(cells) > 1, _LABELLED),
+    )
+    plain = "write numbers in plain digits, as -1234.5"
+    return next((hint for is_so, hint in hints if is_so), plain)
+
+
+def _refuse_length(table: _Table, line: int, first: Row, cells: Row) -> NoReturn:
+    """Refuse a row of another length than the first."""
+    hint = None
+    if not any(map(str.strip, cells)):
+        hint = EMPTY_ROWS
+    elif len(first) == 1 and "|" in first[0]:
+        hint = SEPARATE
+    elif first[0].lower().startswith("sep="):
+        hint = "write one comma, semicolon or tab behind sep=, or delete the first line"
+    elif len(cells) > len(first) and not any(map(str.strip, cells[len(first) :])):
+        hint = _ENDED
+    elif cells[0].startswith("#"):
+        hint = "# begins a comment only above the first row: delete the line"
+    elif len(first) == 1 and not is_numeric(first[0]):
+        hint = _A_TITLE
+    expected = counted(len(first), "cell")
+    what = f"expected {expected}, as in the first row; found {len(cells)}"
+    table.refuse(what, line, min(len(cells), len(first)) + 1, hint)
+
+
+def _check_labels(
+    table: _Table, headings: Headings, first: str, lines: array[int], labels: Row
+) -> None:
+    """Refuse a number among labels that nothing says are labels."""
+    at = next((at for at, label in enumerate(labels) if is_numeric(label)), None)
+    if at is None:
+        return
+    what, line = f"expected a word, as above; found the number {quoted(labels[at])}", lines[at]
+    if headings.row:
+        hint = _EMPTY_CORNER
+    elif is_attempt(first) and at == 1:  # 0x1F, --1
+        what, line, hint = f"expected a number; found {quoted(first)}", lines[0], _LABELLED
+    else:
+        hint = f"{_LABELLED}; if not, mend {quoted(first)} in the first row, which is no number"
+    table.refuse(what, line, 1, hint)
+
+
+def _refuse_swallowed(table: _Table, found: LoadedArray) -> None:
+    """Refuse a label that holds whole rows: a token that is a quotation mark began it."""
+    for label in (*(found.row_labels or ()), *(found.column_labels or ())):
+        for text in label.splitlines() if "\n" in label else ():
+            _, *numbers = text.split(table.separator)
+            if len(numbers) == found.values.shape[1] and all(map(is_numeric, numbers)):
+                line = table.data.count(b"\n", 0, table.data.find(label.encode())) + 1
+                table.refuse(f"expected a label; found {quoted(label)}", line, 1, _QUOTATION)

@@ -2,130 +2,254 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attncli.loading.pack import contents
-from attncli.loading.tree import MAX_EVENTS, Document, Event, at_most, build, no_collection
-from attncli.text import printable, quoted
+from attncli.loading.documents import MAX_DEPTH, Document, Path, contents, no_collection
+from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
+from attncli.names import LABELS
+from attncli.text import printable, quoted, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import yaml
 
+    from attncli.errors import InputError
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-__all__ = ["read_yaml"]
+__all__ = ["read_yaml", "yaml_words"]
 
-# Bytes: far more than the numbers take that YAML may hold.
-_LONGEST = 64 * 2**20
+# The parser takes two microseconds for each of them.
+_MOST = 300_000
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+_WORDS |= {"True": True, "False": False, "TRUE": True, "FALSE": False, "Null": None, "NULL": None}
+_DOTTED = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 _TAG_LINE = re.compile(r"^%TAG\b", re.MULTILINE)
 
 
 def read_yaml(source: Source) -> Contents:
     """Read a YAML document: nested lists are arrays, a mapping is a problem.
 
-    Numbers are those of the other text formats, so that ``1e-3`` is a number,
-    ``010`` is ten and ``1:30`` is a word; ``.inf`` and ``.nan`` are numbers too.
-    Aliases, anchors, tags, keys that stand twice, several documents and absurd
-    depth are refused as soon as they are met.
-
-    Parameters
-    ----------
-    source : Source
-
-    Returns
-    -------
-    LoadedArray or LoadedMapping
+    Numbers are those of the other text formats, so that ``1e-3`` is a number, ``010`` is ten and
+    ``1:30`` is a word; ``.inf`` and ``.nan`` are numbers too. An alias is what it stands for, and
+    counts as much. Tags, keys that stand twice, several documents and absurd depth are refused as
+    soon as they are met.
 
     Raises
     ------
     InputError
         With the line and column of what cannot be read.
     """
-    document = Document(source, source.text(_LONGEST))
-    _refuse_tag_lines(document)
-    what = (
-        f"expected at most {MAX_EVENTS:,} in YAML, each number counted once and each list twice; "
-        "found more"
-    )
-    hint = "save large arrays as NPY or NPZ, which a problem in YAML may name"
-    events = at_most(document, _events(document), what, hint=hint)
+    document = Document(source, source.text(), _find)
     with no_collection():
-        root = build(document, events)
-        for _ in events:  # what follows may be wrong as well
-            pass
-        return contents(document, root)
+        return contents(document, _Tree(document).read())
 
 
-def _events(document: Document) -> Iterator[Event]:
+def yaml_words(source: Source, text: str) -> Any:
+    """Return what YAML says, with every scalar as it is written.
+
+    Raises
+    ------
+    InputError
+        It is no YAML.
+    """
+    return _Tree(Document(source, text, _find), words=True).read()
+
+
+class _Tree:
+    """Makes the tree of the one document among the events of a parser.
+
+    Nothing is expanded: an alias becomes the list that its anchor made.
+    """
+
+    def __init__(self, document: Document, *, words: bool = False) -> None:
+        import yaml  # noqa: PLC0415
+
+        self._yaml, self._document, self._words = yaml, document, words
+        self._events = _events(document)
+        # What each anchor made, and how many items it counts for.
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._count = 0
+
+    def read(self) -> Any:
+        """Return lists, mappings and scalars.
+
+        Raises
+        ------
+        InputError
+            At the first thing that is not read.
+        """
+        root = self._node(next(self._events), 0, words=self._words)
+        for event in self._events:
+            raise self._document.refusal("expected one document; found a second", _offset(event))
+        return root
+
+    def _node(self, event: Any, depth: int, *, words: bool) -> Any:
+        kind, before = type(event), self._count
+        if kind is self._yaml.AliasEvent:
+            return self._alias(event)
+        self._add(1, event)
+        if event.tag is not None:
+            what = f"tags such as {quoted(event.tag)} are not read"
+            raise self._document.refusal(what, _offset(event))
+        value: Any
+        if kind is self._yaml.ScalarEvent:
+            value = event.value
+            if event.implicit[0] and not words:
+                value = self._scalar(value, event)
+        elif depth >= MAX_DEPTH:
+            raise self._document.too_deep(_offset(event))
+        elif kind is self._yaml.SequenceStartEvent:
+            value = self._list(depth, words=words)
+        else:
+            value = self._mapping(depth, words=words)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._count - before
+        return value
+
+    def _list(self, depth: int, *, words: bool) -> list[Any]:
+        items: list[Any] = []
+        for event in self._events:
+            kind = type(event)
+            if kind is self._yaml.SequenceEndEvent:
+                break
+            if kind is self._yaml.ScalarEvent and event.implicit[0] and not event.value:
+                # As null it would be read as −inf.
+                what = "expected a number or a word; found nothing"
+                raise self._document.refusal(what, _offset(event))
+            items.append(self._node(event, depth + 1, words=words))
+        return items
+
+    def _mapping(self, depth: int, *, words: bool) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        for event in self._events:
+            if type(event) is self._yaml.MappingEndEvent:
+                break
+            if type(event) is not self._yaml.ScalarEvent:
+                what = "expected a word as the key; found a list or a mapping"
+                raise self._document.refusal(what, _offset(event))
+            name = str(self._node(event, depth + 1, words=True))
+            if name in entries:
+                what = f"the key {quoted(name)} appears here a second time"
+                raise self._document.refusal(what, _offset(event))
+            labels = words or (not depth and name in LABELS)
+            entries[name] = self._node(next(self._events), depth + 1, words=labels)
+        return entries
+
+    def _alias(self, event: Any) -> Any:
+        if event.anchor not in self._anchors:
+            what = f"the alias {quoted(f'*{event.anchor}')} stands for nothing above it"
+            raise self._document.refusal(what, _offset(event))
+        value, count = self._anchors[event.anchor]
+        self._add(count, event)
+        return value
+
+    def _add(self, count: int, event: Any) -> None:
+        self._count += count
+        if self._count > _MOST:
+            raise self._document.refusal(
+                f"expected at most {_MOST:,} numbers, words and lists in YAML, aliases "
+                "counted as what they stand for; found more",
+                _offset(event),
+                hint="save large arrays as NPY or NPZ, which a problem in YAML may name",
+            )
+
+    def _scalar(self, text: str, event: Any) -> object:
+        """Return what a plain scalar says: a number, true or false, nothing, or a word."""
+        if text in _WORDS:
+            return _WORDS[text]
+        try:
+            number = parse_number(text)
+        except NumberOverflowError as error:
+            raise self._document.refusal(str(error), _offset(event)) from None
+        if number is not None:
+            whole = whole_number(text) if number.is_integer() else None
+            return number if whole is None else whole
+        if _DOTTED.fullmatch(text):
+            return float(text.replace(".", "", 1))
+        if is_numeric(text):
+            what = f"expected a number in digits 0 to 9, without underscores; found {quoted(text)}"
+            hint = "if it is a word, put it in quotes"
+            raise self._document.refusal(what, _offset(event), hint=hint)
+        return text
+
+
+def _offset(event: Any) -> int:
+    return 0 if event.start_mark is None else int(event.start_mark.index)
+
+
+def _events(document: Document) -> Iterator[Any]:
+    """Yield the events of the nodes, and the starts of documents after the first."""
     import yaml  # noqa: PLC0415
 
-    brackets = {
-        yaml.SequenceStartEvent: "[",
-        yaml.SequenceEndEvent: "]",
-        yaml.MappingStartEvent: "{",
-        yaml.MappingEndEvent: "}",
-    }
-    started = False
-    for event in _parsed(document):
-        offset = 0 if event.start_mark is None else event.start_mark.index
-        if isinstance(event, yaml.NodeEvent):
-            _refuse_indirection(document, event, offset)
-        if isinstance(event, yaml.ScalarEvent):
-            yield "value", event.value, event.implicit[0], offset
-        elif type(event) in brackets:
-            yield brackets[type(event)], "", False, offset
-        elif isinstance(event, yaml.DocumentStartEvent):
-            if started:
-                raise document.refusal("expected one document; found a second", offset)
-            started = True
-    if not started:
-        raise document.refusal("expected a list or a mapping; found only comments", 0)
-
-
-def _parsed(document: Document) -> Iterator[yaml.Event]:
-    import yaml  # noqa: PLC0415
-
-    # Events, never nodes: composing them recurses, and crashes the process in C.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        yield from yaml.parse(document.text, Loader=loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        offset = 0 if mark is None else mark.index
-        problem = printable(error.problem or error.context or "")
-        # libyaml reads ahead; from PyYAML 6.0.4 it may refuse 1,000 levels before any is yielded.
-        if "nesting depth" in problem:
-            raise document.too_deep(offset) from error
-        hint = (
-            "indent with spaces, not with tabs"
-            if document.text[offset : offset + 1] == "\t"
-            else None
-        )
-        raise document.refusal(f"this is not YAML: {problem}", offset, hint=hint) from error
-    except yaml.reader.ReaderError as error:
-        raise document.refusal(
-            f"this is not YAML: {error.reason}", max(error.position, 0)
-        ) from error
-
-
-def _refuse_tag_lines(document: Document) -> None:
     # libyaml compares each of them with all before it, and no tag is read anyway.
     found = _TAG_LINE.search(document.text)
     if found is not None:
         raise document.refusal("tags such as '%TAG' declares are not read", found.start())
+    # Events, never nodes: composing them recurses, and crashes the process in C.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    started, passed_over = (
+        False,
+        {yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent},
+    )
+    try:
+        for event in yaml.parse(document.text, Loader=loader):
+            kind = type(event)
+            if kind is yaml.DocumentStartEvent and not started:
+                started = True
+            elif kind not in passed_over:
+                yield event
+    except yaml.MarkedYAMLError as error:
+        raise _not_yaml(document, error) from error
+    except yaml.reader.ReaderError as error:
+        what = f"this is not YAML: {error.reason}"
+        raise document.refusal(what, max(error.position, 0)) from error
+    if not started:
+        raise document.refusal("expected a list or a mapping; found only comments", 0)
 
 
-def _refuse_indirection(document: Document, event: yaml.NodeEvent, offset: int) -> None:
+def _not_yaml(document: Document, error: yaml.MarkedYAMLError) -> InputError:
+    mark = error.problem_mark or error.context_mark
+    offset = 0 if mark is None else mark.index
+    problem = printable(error.problem or error.context or "")
+    # libyaml reads ahead; from PyYAML 6.0.4 it may refuse 1,000 levels before any is yielded.
+    if "nesting depth" in problem:
+        return document.too_deep(offset)
+    tab = document.text[offset : offset + 1] == "\t"
+    hint = "indent with spaces, not with tabs" if tab else None
+    return document.refusal(f"this is not YAML: {problem}", offset, hint=hint)
+
+
+def _find(document: Document, path: Path) -> int:
+    """Return the offset of an item in a text that is YAML; of one in an alias, the alias's."""
     import yaml  # noqa: PLC0415
 
-    if isinstance(event, yaml.AliasEvent):
-        raise document.refusal(f"aliases such as {quoted(f'*{event.anchor}')} are not read", offset)
-    if event.anchor is not None:
-        raise document.refusal(f"anchors such as {quoted(f'&{event.anchor}')} are not read", offset)
-    tag = getattr(event, "tag", None)
-    if tag is not None:
-        raise document.refusal(f"tags such as {quoted(tag)} are not read", offset)
+    events = _events(document)
+    event = next(events)
+    for step in path:
+        if not isinstance(event, yaml.CollectionStartEvent):
+            break
+        for at in itertools.count():
+            event = next(events)
+            if isinstance(step, str):
+                key, event = event.value, next(events)
+                if key == step:
+                    break
+            elif at == step:
+                break
+            _pass_over(event, events)
+    return _offset(event)
+
+
+def _pass_over(event: Any, events: Iterator[Any]) -> None:
+    """Pass over the rest of a list or mapping that an event has begun."""
+    import yaml  # noqa: PLC0415
+
+    depth = int(isinstance(event, yaml.CollectionStartEvent))
+    while depth:
+        event = next(events)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)

@@ -1,4 +1,4 @@
-"""Read safetensors: a JSON header and the bytes of every tensor.
+"""Read safetensors: a JSON header and the bytes of every tensor; several files by their index.
 
 The header is read here and not by the ``safetensors`` package: its NumPy side has
 no bfloat16 without another dependency, does not map the file, and cannot read a
@@ -8,38 +8,33 @@ pipe. The format is small enough to check in full.
 from __future__ import annotations
 
 import math
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from attncli.dtypes import BFLOAT16, dtype_name
 from attncli.errors import InputError
-from attncli.loading.contents import LoadedMapping, Member
-from attncli.loading.elements import LARGEST, MOST_AXES, check_shape, entry_of, in_native_order
-from attncli.loading.json_text import bounded_json
-from attncli.loading.lazy import LazyEntries
-from attncli.loading.source import Source, refusals
-from attncli.loading.tree import Document
+from attncli.loading.contents import LazyEntries, LoadedMapping, Member
+from attncli.loading.json_text import json_tree
+from attncli.loading.npy import LARGEST, MOST_AXES, check_shape, entry_of, in_native_order
+from attncli.loading.source import Source, open_source, refusals
 from attncli.text import printable, quoted
 
-__all__ = ["describe_safetensors", "read_safetensors"]
+__all__ = ["describe_index", "describe_safetensors", "read_index", "read_safetensors"]
 
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {
+    **{
+        f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}")
+        for kind in "UI"
+        for size in (1, 2, 4, 8)
+    },
+    **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
     "BOOL": np.dtype(np.bool_),
-    "U8": np.dtype("<u1"),
-    "I8": np.dtype("<i1"),
-    "U16": np.dtype("<u2"),
-    "I16": np.dtype("<i2"),
-    "U32": np.dtype("<u4"),
-    "I32": np.dtype("<i4"),
-    "U64": np.dtype("<u8"),
-    "I64": np.dtype("<i8"),
-    "F16": np.dtype("<f2"),
     "BF16": BFLOAT16,
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
 }
 
 
@@ -71,20 +66,20 @@ def read_safetensors(source: Source) -> LoadedMapping:
     ----------
     .. [1] Hugging Face, "Safetensors", section "Format".
     """
-    tensors = _tensors(source)
+    tensors, metadata = _header(source)
 
     def entry(name: str) -> object:
         with refusals(source.name):
             return _read_tensor(source, name, tensors[name])
 
-    return LoadedMapping(LazyEntries(tensors, entry), source.name, source.folder, dump=True)
+    entries = LazyEntries(tensors, entry)
+    return LoadedMapping(entries, source.name, source.folder, dump=True, metadata=metadata)
 
 
 def describe_safetensors(source: Source) -> list[Member]:
     """Return the shape and dtype of every tensor, from the header."""
-    return [
-        Member(name, tensor.shape, _word(tensor.dtype)) for name, tensor in _tensors(source).items()
-    ]
+    tensors, _ = _header(source)
+    return [Member(name, tensor.shape, _word(tensor.dtype)) for name, tensor in tensors.items()]
 
 
 def _word(dtype: str) -> str:
@@ -102,8 +97,8 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
     return entry_of(in_native_order(values, full, source.dtype), full)
 
 
-def _tensors(source: Source) -> dict[str, _Tensor]:
-    """Read the header and hold it against the size of the file."""
+def _header(source: Source) -> tuple[dict[str, _Tensor], dict[str, str]]:
+    """Return the tensors and the metadata of a header that agrees with the size of the file."""
     prefix = source.part(0, 8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or not 2 <= length <= source.size - 8:
@@ -116,16 +111,17 @@ def _tensors(source: Source) -> dict[str, _Tensor]:
         text = source.part(8, length).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{source.name} has a header that is not UTF-8") from error
-    entries = bounded_json(Document(source, text))
+    entries = json_tree(source, text)
     if not isinstance(entries, dict):
         raise InputError(f"{source.name} has a header that is not a mapping of distinct names")
-    entries.pop("__metadata__", None)
+    metadata = entries.pop("__metadata__", None)
     if not entries:
         raise InputError(f"{source.name} holds no arrays")
     start = 8 + length
     tensors = {name: _tensor(source, name, entry, start) for name, entry in entries.items()}
     _check_layout(source, list(tensors.values()), start)
-    return tensors
+    said = metadata if isinstance(metadata, dict) else {}
+    return tensors, {name: word for name, word in said.items() if isinstance(word, str)}
 
 
 def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
@@ -168,3 +164,59 @@ def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
     if start != source.size:
         problem = "is truncated" if start > source.size else "is longer than its header says"
         raise InputError(f"{source.name} {problem}: expected {start} bytes; found {source.size}")
+
+
+def read_index(source: Source) -> LoadedMapping:
+    """Read which file holds each tensor; a file is opened when one of its tensors is asked for.
+
+    The files lie beside the index.
+
+    Raises
+    ------
+    InputError
+        It is no such index. Reading a tensor raises it too, if its file is missing or lacks it.
+    """
+    places = _places(source)
+
+    @cache
+    def held(file: str) -> LoadedMapping:
+        return read_safetensors(_beside(source, file))
+
+    def entry(name: str) -> object:
+        contents = held(places[name])
+        if name not in contents.entries:
+            raise InputError(
+                f"{contents.name} holds no {printable(name)}, though {source.name} says so"
+            )
+        return contents.entries[name]
+
+    return LoadedMapping(LazyEntries(places, entry), source.name, source.folder, dump=True)
+
+
+def describe_index(source: Source) -> list[Member]:
+    """Return the shape and dtype of every tensor, from the headers of its file."""
+    places = _places(source)
+    members: dict[str, Member] = {}
+    for file in dict.fromkeys(places.values()):
+        members |= {member.name: member for member in describe_safetensors(_beside(source, file))}
+    return [members[name] for name in places if name in members]
+
+
+def _places(source: Source) -> dict[str, str]:
+    found = json_tree(source, source.text())
+    places = found.get("weight_map") if isinstance(found, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise InputError(
+            f"{source.name}: expected the index of a checkpoint, with weight_map; found none"
+        )
+    for name, file in places.items():
+        if not isinstance(file, str) or Path(file).name != file or file in ("", "-", ".."):
+            raise InputError(
+                f"{source.name}: expected the name of a file beside it for {printable(name)}; "
+                f"found {quoted(str(file))}"
+            )
+    return places
+
+
+def _beside(source: Source, file: str) -> Source:
+    return open_source(str(Path(source.folder) / file))._replace(dtype=source.dtype)

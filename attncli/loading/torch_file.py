@@ -1,0 +1,143 @@
+"""Read ``.pt`` and ``.pth``: tensors, alone or in dicts, tuples and lists, through PyTorch.
+
+``torch.load(weights_only=True)`` makes tensors and plain containers and runs nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.dtypes import as_bfloat16
+from attncli.errors import InputError
+from attncli.loading.contents import Contents, LazyEntries, LoadedArray, LoadedMapping
+from attncli.loading.npy import entry_of
+from attncli.text import first_few, printable
+
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Iterator
+
+    from attncli.loading.source import Source
+
+__all__ = ["read_torch"]
+
+# For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
+_CONVERT = (
+    "install torch (pip install attncli[torch]), or where it is, in Python: "
+    'x = torch.load("x.pt", map_location="cpu"), of a tuple or list of layers first '
+    "x = x[0], and of a tensor "
+    'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
+    'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
+)
+# Bytes of the description of the tensors, and names of them.
+_MOST_DESCRIBED, _MOST_TENSORS = 16 * 2**20, 100_000
+_MOST_LEVELS = 8
+
+
+def read_torch(source: Source) -> Contents:
+    """Read the tensors of a PyTorch file, which are mapped and not read.
+
+    Parameters
+    ----------
+    source : Source
+
+    Returns
+    -------
+    LoadedArray or LoadedMapping
+        A tensor alone is an array; of a dict, a tuple or a list each tensor has its key or its
+        index for a name, of one inside another both with a point between.
+
+    Raises
+    ------
+    InputError
+        PyTorch is not installed, the file holds anything else than tensors and plain values, or
+        it is damaged.
+    """
+    _check_archive(source)
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        what = f"{source.name} is a PyTorch file, which only PyTorch reads, and it is not installed"
+        raise InputError(what, hint=_CONVERT) from error
+    file: Any = io.BytesIO(source.data) if source.path is None else str(source.path)
+    try:
+        held = torch.load(file, map_location="cpu", weights_only=True, mmap=source.path is not None)
+    except Exception as error:
+        reason = printable(str(error).strip().splitlines()[0] if str(error).strip() else "damaged")
+        raise InputError(
+            f"{source.name} holds more than tensors, or is damaged ({reason:.200})",
+            hint="save its tensors alone: torch.save(model.state_dict(), file)",
+        ) from error
+    if isinstance(held, torch.Tensor):
+        found = _entry(held, source.name)
+        return (
+            found if isinstance(found, LoadedArray) else LoadedArray(np.asarray(found), source.name)
+        )
+    entries = dict(_flat(held, "", 0))
+    if not any(isinstance(value, torch.Tensor) for value in entries.values()):
+        raise InputError(f"{source.name}: expected tensors; found none")
+
+    def entry(name: str) -> object:
+        return _entry(entries[name], f"{source.name}#{printable(name)}")
+
+    return LoadedMapping(LazyEntries(entries, entry), source.name, source.folder, dump=True)
+
+
+def _check_archive(source: Source) -> None:
+    """Refuse an archive that unpacks to more than it holds: PyTorch stores, it does not pack."""
+    import zipfile  # noqa: PLC0415
+
+    try:
+        with source.open() as stream, zipfile.ZipFile(stream) as archive:
+            infos = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        raise InputError(f"{source.name} is a damaged PyTorch file: {error}") from error
+    sizes: list[int] = [info.file_size for info in infos]
+    packed = [info.filename for info in infos if info.compress_type != 0]
+    described = sum(size for size, info in zip(sizes, infos, strict=True) if _is_description(info))
+    if packed or sum(sizes) > source.size or described > _MOST_DESCRIBED:
+        raise InputError(f"{source.name} is not a PyTorch file as torch.save writes it")
+
+
+def _is_description(info: zipfile.ZipInfo) -> bool:
+    return info.filename.endswith("data.pkl")
+
+
+def _flat(held: object, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the values of containers by their names, joined with points."""
+    if depth > _MOST_LEVELS:
+        return
+    items: list[tuple[Any, Any]] | None = None
+    if isinstance(held, dict):
+        items = list(held.items())
+    elif isinstance(held, tuple | list):
+        items = list(enumerate(held))
+    if items is None:
+        yield name or "value", held
+        return
+    for key, value in items[:_MOST_TENSORS]:
+        yield from _flat(value, f"{name}.{key}" if name else str(key), depth + 1)
+
+
+def _entry(value: Any, name: str) -> object:
+    """Return a tensor as an array, and a plain value as it is."""
+    import torch  # noqa: PLC0415
+
+    if not isinstance(value, torch.Tensor):
+        return value if isinstance(value, bool | int | float | str | type(None)) else str(value)
+    try:
+        tensor = value.detach()
+        if tensor.dtype == torch.bfloat16:
+            return entry_of(as_bfloat16(tensor.contiguous().view(torch.int16).numpy()), name)
+        values = tensor.numpy()
+    except (RuntimeError, TypeError) as error:
+        kind = first_few([str(value.dtype), str(value.layout)])
+        raise InputError(
+            f"{name}: expected a dense tensor of real numbers; found {kind}"
+        ) from error
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"{name}: expected real numbers; found dtype {values.dtype.name}")
+    return entry_of(values, name)
