@@ -102,7 +102,7 @@ def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
 
 def _by_option(message: str, argv: Sequence[str]) -> str:
     """Return a message that begins with the option of the command line that it is about."""
-    given = dict(zip(argv, [*argv[1:], ""], strict=True))
+    given = dict(zip(argv, [*argv[1:], ""], strict=False))
     given |= dict(word.split("=", 1) for word in argv if word.startswith("--") and "=" in word)
     given.pop("--query", None)  # messages mean the matrix Q
     argument, also, source = re.match(r"(\w*)( \((?:--)?([\w-]+)\))?", message).groups("")  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import is_spaced
-from attncli.loading.source import is_file
+from attncli.loading.source import is_file, is_readable
 from attncli.text import printable, quoted
 from attncli.warning import warn
 
@@ -314,7 +314,7 @@ class Reader:
         if member is not None and os.path.isfile(file):  # noqa: PTH113
             self._note_input(path)
             return self._labels(name, label_member(file, member), folder)
-        if text == "-" or os.path.isfile(path) or is_meant_as_file(text):  # noqa: PTH113
+        if text == "-" or is_readable(path) or is_meant_as_file(text):
             self._note_input(path)
             return label_file(path)
         return split_labels(name, text)
