@@ -15,7 +15,11 @@ import pytest
 
 import attncli
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    # PyTorch warns of its own parts when flex attention compiles its masks.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 safetensors_torch = pytest.importorskip("safetensors.torch")
@@ -176,7 +180,6 @@ def test_weights_are_the_models_own(name, dtype, tmp_path):
     + [(name, "flex_attention") for name in ("Bert", "Llama", "Gemma2")],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.filterwarnings("ignore:_compile flag:DeprecationWarning")
 def test_check_passes_on_the_models_kernel(name, implementation, dtype, tmp_path):
     model = model_of(name).to(dtype)
     inputs = {
@@ -336,3 +339,102 @@ def test_only_capture_imports_torch():
         if "import torch" in path.read_text(encoding="utf-8")
     }
     assert named <= {"capture", "loading"}
+
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "The",
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    "because",
+    "it",
+    "was",
+    "tired",
+    ".",
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folders of a Llama and a BERT with a tokenizer, as Transformers stores them."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    place = tmp_path_factory.mktemp("models")
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]"
+    )
+    torch.manual_seed(0)
+    small = {**SMALL, "vocab_size": len(WORDS), "pad_token_id": 0}
+    llama = transformers.LlamaConfig(**small, num_key_value_heads=2, bos_token_id=2, eos_token_id=3)
+    transformers.LlamaForCausalLM(llama).save_pretrained(place / "llama")
+    transformers.BertModel(transformers.BertConfig(**small)).save_pretrained(place / "bert")
+    for name in ("llama", "bert"):
+        fast.save_pretrained(place / name)
+    return place
+
+
+SENTENCE = "The cat sat on the mat because it was tired ."
+
+
+def test_a_model_is_run_and_its_tokens_are_labels(models, tmp_path, attncli):
+    ran = attncli("capture", str(models / "bert"), "--text", SENTENCE, "--out", str(tmp_path / "d"))
+    assert ran.code == 0, ran.err
+    files = sorted((tmp_path / "d").iterdir())
+    assert len(files) == 2
+    for path in files:
+        assert loaded(path)[1]["key_labels"] == SENTENCE.split()
+        problem, out = problem_of(path)
+        assert globals()["attncli"].check(out, problem).passed
+
+
+def test_decoding_steps_have_their_own_queries(models, tmp_path, attncli):
+    out = tmp_path / "d"
+    options = ("--generate", "2", "--layers", "1:2", "--dtype", "bfloat16", "--out", str(out))
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text(SENTENCE, encoding="utf-8")
+    ran = attncli("capture", str(models / "llama"), "--prompt-file", str(prompt), *options)
+    assert ran.code == 0, ran.err
+    first, *steps = sorted(out.iterdir())
+    assert len(steps) == 2
+    assert loaded(first)[0]["query"].dtype == torch.bfloat16
+    for number, path in enumerate(steps):
+        entries, facts = loaded(path)
+        assert (entries["query"].shape[2], entries["key"].shape[2]) == (1, 12 + number)
+        assert len(facts["query_labels"]) == 1
+        assert facts["key_labels"][:11] == SENTENCE.split()
+        problem, answer = problem_of(path)
+        assert globals()["attncli"].check(answer, problem).passed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere", "--text", "a"), "config.json"),
+        (("MODEL",), "--text"),
+        (("MODEL", "--text", "a", "--prompt-file", "b"), "--text"),
+        (("MODEL", "--text", "The", "--layers", "9"), "no attention call"),
+        (("MODEL", "--text", "The", "--layers", "x"), "--layers"),
+        (("MODEL", "--text", "The", "--device", "nope"), "--device"),
+    ],
+)
+def test_wrong_arguments_are_told(models, tmp_path, attncli, arguments, said):
+    given = [str(models / "bert") if one == "MODEL" else one for one in arguments]
+    ran = attncli("capture", *given, "--out", str(tmp_path / "d"))
+    assert ran.code == 2
+    assert ran.err.startswith(b"error: ")
+    assert said in ran.err.decode()
+
+
+def test_a_folder_without_a_model_that_loads_is_told(tmp_path, attncli):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    ran = attncli("capture", str(tmp_path), "--text", "a", "--out", str(tmp_path / "d"))
+    assert (ran.code, ran.err.count(b"error: ")) == (2, 1)

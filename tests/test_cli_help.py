@@ -24,7 +24,7 @@ FIRST = {
     "explain": (["--query", "--format"], []),
     "check": (["--expect", "--diagnose", "--strict", "--diff", "--format"], ["How it is judged"]),
 }
-COMMANDS = [*FIRST, "info"]
+COMMANDS = [*FIRST, "info", "capture"]
 PLACES = ["https://attncli.github.io/attncli", "https://github.com/attncli/attncli/issues"]
 
 
@@ -49,7 +49,7 @@ def test_what_a_command_is_about_comes_first(command: str, attncli: Run) -> None
 @pytest.mark.parametrize("command", COMMANDS)
 def test_h_is_short_and_help_is_complete(command: str, attncli: Run) -> None:
     short, whole = (attncli(command, word).good().text for word in ("-h", "--help"))
-    assert len(short.splitlines()) <= 40 < len(whole.splitlines()) or command == "info"
+    assert len(short.splitlines()) <= 40 < len(whole.splitlines()) or command in ("info", "capture")
     files, used = ([*sections(text)][:2] for text in (short, whole))
     assert files == used == ["Files", "Most used"]
     assert sections(short)["Most used"] == sections(whole)["Most used"]
@@ -71,7 +71,7 @@ def test_where_to_read_and_ask_is_what_the_project_says() -> None:
     assert [urls["Documentation"], urls["Issues"]] == PLACES
 
 
-@pytest.mark.parametrize("command", ["compute", "explain", "info", "check"])
+@pytest.mark.parametrize("command", ["compute", "explain", "info", "check", "capture"])
 def test_json_is_the_format(command: str, files: Path, attncli: Run) -> None:
     words = ["q.npy", "k.npy", "v.npy"]
     words += ["--expect", "out.npy"] if command == "check" else []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from attncli.capture.calls import Call
 
-__all__ = ["capture"]
+__all__ = ["Captured", "capture"]
 
 
 class Captured:
