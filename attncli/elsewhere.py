@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["ELSEWHERE", "Here", "option_of"]
+__all__ = ["ELSEWHERE", "option_of"]
 
 
 class Here(NamedTuple):

@@ -303,19 +303,30 @@ def test_a_layer_without_the_bias_of_its_output_projection():
     np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
 
 
-@pytest.mark.parametrize(
-    ("left", "message", "hint"),
-    [
-        ("sinks", "m.safetensors: the layer has no optional part 'sinks'", "it has wo, bo"),
-        ("causal,wo", "expected a problem file", "leave out the option itself"),
-    ],
-)
-def test_what_a_layer_cannot_lose(left, message, hint):
+@pytest.mark.parametrize("left", ["sinks", "causal,wo"])
+def test_what_a_layer_cannot_lose(left):
     parts, store, _ = FAMILIES["GPT-2"]
     write(Path("m.safetensors"), store(parts))
-    with pytest.raises(UsageError, match=message) as caught:
+    with pytest.raises(UsageError, match=f"there is no '{left.split(',')[0]}' to leave out"):
         load("x.npy", checkpoint="m.safetensors", heads=HEADS, without=left)
-    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm"),
+    [
+        ("layers.1.self_attn", "layers.1.input_layernorm"),
+        ("h.1.attn", "h.1.ln_1"),
+        ("layer.1.attention.attention", "layer.1.layernorm_before"),
+    ],
+)
+def test_the_norm_in_front_of_a_layer_is_known_to_the_problem(layer, norm):
+    """Nothing is computed with it; a wrong output may come from X before that norm."""
+    arrays = {f"{layer}.{letter}_proj.weight": drawn(1, WIDTH, WIDTH) for letter in "qkv"}
+    norms = {f"{norm}.weight": drawn(2, WIDTH), f"{norm}.bias": drawn(3, WIDTH)}
+    write(Path("m.safetensors"), arrays | norms)
+    made = load("x.npy", checkpoint="m.safetensors", heads=HEADS).made_from
+    for part, array in zip(("weight", "bias"), norms.values(), strict=True):
+        np.testing.assert_array_equal(made.norm_before[part], array)
 
 
 def test_prefix_chooses_a_layer():
@@ -349,10 +360,11 @@ def test_many_layers_are_counted_not_listed():
 
 def test_unknown_names_are_listed_those_of_attention_first():
     joint = "layers.0.self_attention.query_key_value.weight"  # ChatGLM's, all queries first
-    with pytest.raises(InputError, match=f"it holds {re.escape(joint)}$") as caught:
+    with pytest.raises(InputError) as caught:
         choose_layer(["layers.0.norm.weight", joint], None, "m")
+    assert caught.value.message.endswith(f"it holds {joint}")
     assert "--wq" in caught.value.hint
-    with pytest.raises(InputError, match=r"it holds conv\.weight$"):
+    with pytest.raises(InputError, match=r"it holds conv\.weight "):
         choose_layer(["conv.weight"], None, "m")
 
 

@@ -86,7 +86,7 @@ CASES = {
     f"compute {QKV} --show weights context": "context file",
     "compute --mask": "--mask",
     f"compute {QKV} --causal true": "true file",
-    f"compute {QKV} --mask causal": "--mask causal file",
+    f"compute {QKV} --mask causal": "--mask causal",
     "compute q.csv": "q.csv query key value",
     "compute q.csv#x k.csv": "q.csv x",
     f"compute {QKV} --positions sinusoidal": "--positions",
@@ -111,7 +111,7 @@ CASES = {
     "compute plain_scale.yaml": "plain scale",
     "compute plain_maybe.yaml": "plain_maybe.yaml#plain 'maybe'",
     "compute words.yaml": "words.yaml",
-    "compute scales.yaml": "scales.yaml#scale [1.0, 2.0]",
+    "compute scales.yaml": "scales.yaml#scale single",
     "compute formula.yaml": "formula.yaml#scale '1/sqrt(64)'",
     "compute quoted.yaml": "quoted.yaml#scale '0.5'",
     "compute weights.yaml": "weights.yaml",
@@ -292,22 +292,6 @@ def test_what_may_be_given_twice(words: str, tutorial: Path, attncli: Run) -> No
     attncli("compute", "q.csv", "k.csv", "v.csv", *words.split()).good()
 
 
-def test_finished_weights_are_no_queries_and_keys(folder: Path, attncli: Run) -> None:
-    weights = np.array([[0.25, 0.75], [1.0, 0.0]])
-    np.save("w.npy", weights)
-    np.save("u.npy", weights.T[:, ::-1] / weights.T.sum(axis=1, keepdims=True))
-    (message,) = attncli("heatmap", "w.npy", "u.npy").good().messages
-    assert "w.npy and u.npy look like finished weights" in message
-    assert "attncli heatmap w.npy --minus u.npy compares them" in message
-    np.save("eye.npy", np.eye(2))
-    np.save("q.npy", weights - 0.5)
-    (message,) = attncli("heatmap", "w.npy", "u.npy", "w.npy").good().messages
-    assert "w.npy, u.npy and w.npy look like finished weights" in message
-    assert "are read as query, key and value; attncli heatmap w.npy --minus u.npy" in message
-    for files in (("eye.npy", "eye.npy"), ("w.npy", "q.npy"), ("w.npy", "u.npy", "q.npy")):
-        assert attncli("heatmap", *files).good().messages == []
-
-
 def test_null_among_numbers_is_called_so(folder: Path, attncli: Run) -> None:
     eye = [[1, 0], [0, 1]]
     matrices = {"x": [[1, None], [0, 1]], "wq": eye, "wk": eye, "wv": eye}
@@ -321,19 +305,3 @@ def test_null_among_numbers_is_called_so(folder: Path, attncli: Run) -> None:
     assert message == f"error: query (q.json): expected finite numbers; {found}"
     message, _ = attncli("heatmap", "q.json").messages
     assert message.endswith("found -inf (null in JSON and YAML) at query 0, key 1")
-
-
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        ([[0.5, 0.495], [0.5, 0.495]], True),
-        ([[0.5, 0.6], [0.5, 0.6]], False),
-        ([[0.5, 0.5], [0.5, 0.9]], False),
-    ],
-)
-def test_weights_may_be_rounded_and_are_told_by_all_their_rows(
-    rows: list[list[float]], told: bool, folder: Path, attncli: Run
-) -> None:
-    np.save("w.npy", rows)
-    messages = attncli("heatmap", "w.npy", "w.npy").good().messages
-    assert any("look like finished weights" in message for message in messages) == told

@@ -99,12 +99,13 @@ ELSEWHERE = {
     "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
     "--heads", "--kv-heads", "--help", "--top", "--without", "--with-labels", "--json",
-    "--no-color",
+    "--no-color", "--layer",
 }  # fmt: skip
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {
     "--wq", "--wk", "--wv", "--wo", "--bq", "--bk", "--bv", "--bo", "--checkpoint", "--positions",
     "--average-heads", "--torch-layout", "--q-norm", "--k-norm", "--norm-eps", "--config",
+    "--transposed",
 }  # fmt: skip
 
 

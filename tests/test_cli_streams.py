@@ -12,13 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process import COMMAND, Ran, environment, long_but, run
+from process import COMMAND, ROOT, Ran, environment, long_but, run
 from together import run_together
 
 import attncli.cli
 
 Run = Callable[..., Ran]
 FULL = Path("/dev/full")
+TUTORIAL = str(ROOT / "samples/tutorial/problem.yaml")
+JSON, NPZ = f"compute {TUTORIAL} -f json", f"compute {TUTORIAL} -f npz"
 
 
 def shell(script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
@@ -132,8 +134,8 @@ def test_help_whose_reader_goes_away_is_silent() -> None:
 @pytest.mark.parametrize(
     "line",
     long_but(
-        ["compute", "compute -f json", "compute -f npz", "heatmap", "--help", "--version"],
-        *("compute", "compute -f npz", "--help"),
+        ["compute", JSON, NPZ, "heatmap", "--help", "--version"],
+        *("compute", NPZ, "--help"),
     ),
 )
 def test_a_full_disk_behind_stdout_is_one_error_line(line: str) -> None:
@@ -144,9 +146,7 @@ def test_a_full_disk_behind_stdout_is_one_error_line(line: str) -> None:
     assert b"Traceback" not in ran.err
 
 
-@pytest.mark.parametrize(
-    "line", long_but(["compute", "compute -f json", "heatmap"], "compute -f json")
-)
+@pytest.mark.parametrize("line", long_but(["compute", JSON, "heatmap"], JSON))
 def test_a_closed_stdout_is_one_error_line(line: str) -> None:
     done = shell('"$@" >&-', *line.split())
     assert done.returncode == 2
@@ -156,7 +156,7 @@ def test_a_closed_stdout_is_one_error_line(line: str) -> None:
 def test_messages_never_go_to_stdout_where_stderr_is_closed() -> None:
     done = shell('"$@" 2>&-', "compute", "nope.csv")
     assert (done.returncode, done.stdout) == (2, b"")
-    done = shell('"$@" 2>&-', "compute", "--show", "context", "-f", "csv")
+    done = shell('"$@" 2>&-', "compute", TUTORIAL, "--show", "context", "-f", "csv")
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 2)
 
 
@@ -164,7 +164,7 @@ def test_messages_never_go_to_stdout_where_stderr_is_closed() -> None:
 def test_a_full_disk_behind_stderr_changes_no_exit_code() -> None:
     with FULL.open("wb") as full:
         assert run("compute", "nope.csv", stderr=full).code == 2
-        assert run("compute", "-f", "csv", stderr=full).code == 0
+        assert run("compute", TUTORIAL, "-f", "csv", stderr=full).code == 0
 
 
 # --- encodings ----------------------------------------------------------------------------

@@ -626,7 +626,7 @@ class TestWithout:
         problem = attncli.load("p.json", without="softcap,window,causal", **options)
         assert (problem.softcap, problem.visible.window) == (None, None)
         assert not problem.visible.causal
-        with pytest.raises(AttnError, match="says nothing of 'bias'"):
+        with pytest.raises(AttnError, match="no 'bias' to leave out"):
             attncli.load("p.json", without="softcap,bias", **options)
 
     def test_what_the_layer_holds_and_what_the_configuration_says(self, config_of, folder):
@@ -639,29 +639,25 @@ class TestWithout:
         problem = attncli.load(x=np.load("x.npy"), without="causal", **files)
         assert not problem.visible.causal
 
+    @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
     def test_norms_that_the_model_does_not_apply(self, config_of, folder):
         files = self.files("qwen3", config_of)
         files["config"] = config_of(recorded("mistral")[1])
-        with pytest.raises(AttnError, match=r"config\.json says nothing of 'q_norm'"):
+        with pytest.raises(AttnError, match="no 'q_norm' to leave out"):
             attncli.load("x.npy", without="q_norm", **files)
 
+    @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
     def test_a_configuration_that_is_left_out_says_nothing(self, config_of, folder):
         entries = {"x": "x.npy", "heads": 4} | self.files("mistral", config_of)
         (folder / "p.json").write_text(json.dumps(entries))
-        with pytest.raises(AttnError, match=r"p\.json has no entry 'causal'"):
+        with pytest.raises(AttnError, match="no 'causal' to leave out"):
             attncli.load("p.json", without="config,causal")
 
     @pytest.mark.parametrize(
-        ("left", "words", "hint"),
-        [
-            ("softcap", "^without: .*config.json says nothing of 'softcap'", "it says heads, kv_"),
-            ("causal,softcap", "config.json says nothing of 'softcap'", "it says heads"),
-            ("causl", "names of entries, as in causal,mask; found 'causl'", "causal"),
-            ("q_norm", "config.json says nothing of 'q_norm'", "it says heads"),
-        ],
+        ("left", "hint"), [("softcap", "heads"), ("causl", "causal"), ("q_norm", "heads")]
     )
-    def test_what_it_does_not_say(self, left, words, hint, config_of, folder):
-        with pytest.raises(AttnError, match=words) as caught:
+    def test_what_it_does_not_say(self, left, hint, config_of, folder):
+        with pytest.raises(AttnError, match=f"no '{left}' to leave out") as caught:
             attncli.load("x.npy", without=left, **self.files("mistral", config_of))
         assert hint in caught.value.hint
 

@@ -194,7 +194,10 @@ def test_a_file_of_labels_has_bounds(data: bytes, words: str, tutorial: Path, at
 def test_a_device_is_no_file_of_labels(tutorial: Path, attncli: Run) -> None:
     Path("zero.txt").symlink_to("/dev/zero")
     ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--key-labels", "zero.txt")
-    assert (ran.code, ran.messages) == (2, ["error: zero.txt: expected a file; found a device"])
+    assert (ran.code, ran.messages) == (
+        2,
+        ["error: --key-labels: zero.txt: expected a file; found a device"],
+    )
 
 
 def test_labels_in_a_table_and_of_finished_weights_have_bounds(folder: Path, attncli: Run) -> None:

@@ -94,7 +94,7 @@ def test_heads_are_asked_for_where_queries_are_wider_than_keys(folder, attncli):
     ran = attncli("compute", *words)
     assert ran.code == 2
     assert ran.messages[0] == (
-        "error: wq makes queries of 12 numbers and wk keys of 4: give heads (--heads) if several "
+        "error: --wq makes queries of 12 numbers and wk keys of 4: give heads (--heads) if several "
         "query heads share each key head"
     )
     assert attncli("compute", *words, "--heads", "3", "-f", "csv").code == 0
@@ -317,7 +317,7 @@ def test_averaged_weights_in_pictures(matrices):
         (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),
         (
             ["compute", "x.csv", "--wq", "wo.csv", *WEIGHTS[2:]],
-            "has shape (5, 4) and wq (wo.csv) (6, 3)",
+            "(wo.csv): expected 4 rows",
         ),
         (["compute", "x.csv", *WEIGHTS, "--layout", "hsd"], "layout 'hsd' does not fit embeddings"),
         (
@@ -366,15 +366,6 @@ def test_a_checkpoint_alone_is_no_problem(attncli):
     assert f"--checkpoint {CHECKPOINT}" in ran.messages[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["embeddings", "embedding", "emb", "E", "inputs", "input", "X_in", "hidden_states"]
-)
-def test_a_problem_whose_embeddings_have_another_name_is_no_checkpoint(folder, attncli, name):
-    Path("p.yaml").write_text(f"{name}: [[1, 2]]\nwq: [[1], [1]]\nwk: [[1], [1]]\nwv: [[1], [1]]\n")
-    ran = attncli("compute", "p.yaml")
-    assert ran.messages == [f"error: p.yaml: unknown entry '{name}'", "hint: here it is x"]
-
-
 def test_a_problem_is_known_by_its_options(folder, attncli):
     weights = "wq: [[1], [1]]\nwk: [[1], [1]]\nwv: [[1], [1]]\n"
     Path("p.yaml").write_text(f"{weights}xs: [[1, 2]]\ncausal: true\n")
@@ -386,20 +377,55 @@ def test_options_in_a_checkpoint_are_told_not_to_be_applied(folder, attncli):
     np.save("x.npy", np.eye(2))
     weights = {name: np.eye(2) for name in ("wq", "wk", "wv")}
     np.savez("c.npz", **weights, heads=2, causal=True, softcap=0.5, mask=np.tri(2))
-    rows = "".join(f"{name}: [[1, 0], [0, 1]]\n" for name in weights)
-    Path("c.yaml").write_text(
-        f"{rows}heads: 2\ncausal: true\nmask: m.npy\ndropout: 0.1\nplain: false\n"
+    (message,) = attncli("compute", "x.npy", "--checkpoint", "c.npz").good().messages
+    assert "so that heads, causal, softcap are not applied" in message
+    words = ["--checkpoint", "c.npz", "--heads", "1", "--causal"]
+    (message,) = attncli("compute", "x.npy", *words).good().messages
+    assert "so that softcap is not applied" in message
+
+
+@pytest.mark.parametrize("where", ["options", "problem.json"])
+def test_weights_as_linear_layers_store_them(matrices, attncli, where):
+    for name in ("wq", "wk", "wv", "wo"):
+        write_csv(f"{name}.csv", matrices[name].T)
+    words = ["x.csv", *WEIGHTS, *BIASES, *OUTPUT, "--transposed"]
+    if where == "problem.json":
+        files = {name: f"{name}.csv" for name in matrices if name != "memory"}
+        Path(where).write_text(json.dumps({**files, "transposed": True}))
+        words = [where]
+    wanted = expected(matrices)
+    wanted["context"] = linear(wanted["context"], matrices["wo"], matrices["bo"])
+    close(attncli("compute", *words, "-f", "json").good().json, wanted)
+
+
+def test_weights_that_fit_only_the_other_way_round_are_told_of(matrices, attncli):
+    write_csv("wq.csv", matrices["wq"].T)
+    ran = attncli("compute", "x.csv", *WEIGHTS)
+    assert (ran.code, "--transposed" in ran.messages[1]) == (2, True)
+    write_csv("wo.csv", matrices["wo"].T)
+    write_csv("wq.csv", matrices["wq"])
+    ran = attncli("compute", "x.csv", *WEIGHTS, "--wo", "wo.csv")
+    assert (ran.code, "--transposed" in ran.messages[1]) == (2, True)
+
+
+def test_transposed_is_for_weights_whose_orientation_no_file_says(matrices, attncli):
+    assert (
+        "none of them is given" in attncli("compute", "x.csv", "x.csv", "--transposed").messages[0]
     )
-    run = ["compute", "x.npy", "--checkpoint"]
-    (message,) = attncli(*run, "c.npz").good().messages
-    assert message == (
-        "warning: c.npz: of a checkpoint only a layer is taken, so that heads, causal, softcap are "
-        "not applied: give --heads 2 --causal --softcap 0.5"
-    )
-    (message,) = attncli(*run, "c.yaml").good().messages
-    assert "heads, causal, mask are not applied: give --heads 2 --causal --mask m.npy" in message
-    (message,) = attncli(*run, "c.npz", "--heads", "1", "--causal").good().messages
-    assert "so that softcap is not applied: give --softcap 0.5" in message
+    np.savez("c.npz", **{f"w{c}": matrices[f"w{c}"] for c in LETTERS})
+    ran = attncli("compute", "x.csv", "--checkpoint", "c.npz", "--transposed")
+    assert "leave out transposed" in ran.messages[0]
+
+
+def test_luongs_general_score_after_projections_of_unequal_widths(folder, attncli):
+    arrays = {"q": drawn(1, 2, 3), "k": drawn(2, 5, 4), "wq": drawn(3, 3, 6), "w": drawn(4, 6, 4)}
+    for name, array in arrays.items():
+        write_csv(f"{name}.csv", array)
+    words = ["compute", "q.csv", "k.csv", "k.csv", "--wq", "wq.csv", "--score", "general"]
+    ran = attncli(*words, "--score-weight", "w.csv", "-f", "json").good()
+    scores = arrays["q"] @ arrays["wq"] @ arrays["w"] @ arrays["k"].T
+    weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    close(ran.json, {"weights": weights, "context": weights @ arrays["k"]})
 
 
 def test_embeddings_without_weights_in_a_problem_file(matrices, attncli):

@@ -78,12 +78,12 @@ def check(
     files = _expected(judging.expect or [])
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        question = ask(options, pick, run, more=[*files.values()])
+        question = ask(options, pick, run, more=[*files.values()], example=False)
         if target is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([target.path], [*question.inputs, *judged_files])
             refuse_unwritable([target.path])
-        read, expected = _outputs(files, question, average, options.dtype)
+        read, expected = _outputs(files, question, average, options)
         with progress_bar(_waited_for(judging, limit), quiet=run.quiet):
             report = judged(
                 expected,
@@ -107,17 +107,20 @@ def check(
 
 
 def _outputs(
-    files: Mapping[str, str], question: Asked, average: AverageOptions, dtype: str | None
+    files: Mapping[str, str], question: Asked, average: AverageOptions, options: ProblemOptions
 ) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
     """Return what the files of the outputs hold, and the numbers in the axes of the answer."""
     from attncli.arguments import real_array
     from attncli.dtypes import BFLOAT16
-    from attncli.gather import advise_on_dtype
+    from attncli.gather import advise_on_dtype, one_layer
     from attncli.loading import read_array
     from attncli.referee.answer_axes import AnswerAxes
 
     problem = question.problem
-    read = {n: read_array(f, dtype=dtype, entry=n) for n, f in files.items()}
+    read = {
+        n: one_layer(read_array(f, dtype=options.dtype, entry=n), options.layer)
+        for n, f in files.items()
+    }
     if "context" in read:
         question.warn_unprojected()
     _advise_on_orders(read, problem)
@@ -128,7 +131,7 @@ def _outputs(
         for n, each in read.items()
     }
     bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
-    advise_on_dtype(dtype, bfloat16=bfloat16)
+    advise_on_dtype(options.dtype, bfloat16=bfloat16)
     return read, expected
 
 

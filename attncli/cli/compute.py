@@ -59,7 +59,7 @@ def compute(
     """
     refuse_average_of_one(pick, average)
     with advice(quiet=run.quiet):
-        asked = ask_or_read(options, pick, run)
+        asked = ask_or_read(options, pick, run, example=output.is_tables and not output.save)
         if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
         if not isinstance(asked, Asked):

@@ -57,7 +57,7 @@ def explain(
     if telling.format != "json":
         _refuse_no_decimals(digits)
     with advice(quiet=run.quiet):
-        question = ask_whole(options, pick, run)
+        question = ask_whole(options, pick, run, example=telling.format != "json")
         problem, (batch, head) = question.problem, question.picked.place(0, 0)
         explanations = [
             explained(

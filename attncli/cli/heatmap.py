@@ -230,7 +230,7 @@ def heatmap(
         picked = asked.picked if isinstance(asked, Asked) else pick.among(asked.counts, asked.axes)
         title = _title(drawing, picked, average) if wish.title is None else wish.title
         wish = replace(wish, picked=picked, title=title)
-        picture = _picture(asked, wish, options.dtype, drawing, run)
+        picture = _picture(asked, wish, options, drawing, run)
     if target is None:
         _show(picture, drawing, run)
     else:
@@ -282,14 +282,14 @@ def _wish(drawing: PictureOptions, average: AverageOptions) -> Wish:
 def _picture(
     asked: Asked | Finished,
     wish: Wish,
-    dtype: str | None,
+    options: ProblemOptions,
     drawing: PictureOptions,
     run: RunOptions,
 ) -> Picture:
     from attncli.view.pictures.maps import finished_picture, problem_picture
 
     if drawing.minus is not None:
-        return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, run)
+        return _difference(asked, _subtrahend(asked, drawing.minus, options), wish, run)
     if isinstance(asked, Asked):
         from attncli.cli.terminal import progress_bar
 
@@ -310,16 +310,16 @@ def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> No
         raise UsageError("--minus gives negative numbers, which have no logarithm: leave out --log")
 
 
-def _subtrahend(asked: Asked | Finished, file: str, dtype: str | None) -> Finished:
+def _subtrahend(asked: Asked | Finished, file: str, options: ProblemOptions) -> Finished:
     from attncli.gather import Finished, advise_on_dtype, gather
 
-    second = gather([file], dtype=dtype)
+    second = gather([file], dtype=options.dtype, layer=options.layer)
     if not isinstance(second, Finished):
         raise UsageError(
             f"--minus: expected finished weights; {file} holds a problem",
             hint=f"attncli compute {file} --show weights --save weights.npy makes them",
         )
-    advise_on_dtype(dtype, bfloat16=asked.bfloat16 or second.bfloat16)
+    advise_on_dtype(options.dtype, bfloat16=asked.bfloat16 or second.bfloat16)
     return second
 
 

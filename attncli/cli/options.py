@@ -147,9 +147,7 @@ class ProblemOptions:
     kv_segment_ids: str | None = option(
         RULES, LIST, "The same of the keys, (B, S) or (S,). Default: that of the queries."
     )
-    wq: str | None = option(
-        SELF, "FILE", "query = X · W + b, with W (in, out): the transpose of nn.Linear's weight."
-    )
+    wq: str | None = option(SELF, "FILE", "query = X · W + b, with W (in, out); see --transposed.")
     wk: str | None = option(SELF, "FILE", "Likewise for the key.")
     wv: str | None = option(SELF, "FILE", "Likewise for the value.")
     wo: str | None = option(SELF, "FILE", "Output projection: context · W + b.")
@@ -166,6 +164,9 @@ class ProblemOptions:
     k_norm: str | None = option(SELF, LIST, "Likewise for the key.")
     norm_eps: float | None = option(
         SELF, "X", "What these norms add to the mean squares. Default: 1e-6.", parser=number
+    )
+    transposed: bool = switch(
+        SELF, "W of --wq, --wk, --wv and --wo is (out, in), as nn.Linear stores it."
     )
     checkpoint: str | None = option(
         SELF,
@@ -195,6 +196,12 @@ class ProblemOptions:
         "shd; bhsd (default), bshd or sbhd.",
         autocompletion=one_of(*LAYOUTS),
     )
+    layer: int | None = option(
+        SHAPES,
+        "N",
+        "Of inputs or outputs of several layers, (layers, …), take one, counted from 0.",
+        parser=whole(),
+    )
     without: str | None = option(
         RULES,
         "NAMES",
@@ -220,7 +227,7 @@ class ProblemOptions:
         values = {
             name: value
             for name, value in vars(self).items()
-            if name not in ("files", "without", "dtype")
+            if name not in ("files", "without", "dtype", "layer")
         }
         if values.pop("alibi"):
             if values["alibi_slopes"] is not None:

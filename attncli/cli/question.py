@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         RunOptions,
     )
     from attncli.gather import Finished
-    from attncli.gather.maps import Kind
+    from attncli.gather.finished import Kind
     from attncli.problem import Problem
 
 __all__ = ["Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]
@@ -64,15 +64,16 @@ def ask(
     run: RunOptions,
     *,
     more: Sequence[str] = (),
+    example: bool = True,
 ) -> Asked:
-    """Return the problem that the options pose; `more` as for `ask_or_read`.
+    """Return the problem that the options pose; `more` and `example` as for `ask_or_read`.
 
     Raises
     ------
     UsageError
         The files hold finished weights: there is nothing to compute.
     """
-    answer = ask_or_read(options, pick, run, more=more)
+    answer = ask_or_read(options, pick, run, more=more, example=example)
     if not isinstance(answer, Asked):
         raise finished_only(answer)
     return answer
@@ -87,11 +88,13 @@ def finished_only(answer: Finished) -> UsageError:
     )
 
 
-def ask_whole(options: ProblemOptions, pick: PickOneOptions, run: RunOptions) -> Asked:
+def ask_whole(
+    options: ProblemOptions, pick: PickOneOptions, run: RunOptions, *, example: bool
+) -> Asked:
     """Return the problem with all its batch entries and heads, and what is picked of them."""
     from attncli.cli.options import PickOneOptions
 
-    question = ask(options, PickOneOptions(), run)
+    question = ask(options, PickOneOptions(), run, example=example)
     return question._replace(picked=_among(question.problem, pick))
 
 
@@ -112,11 +115,18 @@ def ask_or_read(
     more: Sequence[str] = (),
     kind: Kind = "weights",
     saved: bool = False,
+    example: bool = True,
 ) -> Asked | Finished:
     """Return the problem that the options pose, or the finished weights or scores that they name.
 
     Where `more` files will be read with --dtype, no advice on it is given yet; one of them may
-    be standard input. `saved` is for `attncli.gather.gather`.
+    be standard input. `saved` is for `attncli.gather.gather`. With `example`, a person looks at
+    the answer, so that the built-in example may stand for files that are not given.
+
+    Raises
+    ------
+    UsageError
+        There are no files, and no example is wanted.
     """
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.loading import is_stream
@@ -126,11 +136,17 @@ def ask_or_read(
     named = any(map(is_stream, (*given.values(), *more)))
     if not files and piped_in() and not named:
         files = ["-"]
+    if not files and not example:
+        raise UsageError(
+            "no files given: the built-in example is only for tables, explanations and heatmaps",
+            hint="name one problem file, or the files Q K V (is a variable of the shell empty?)",
+        )
     gathered = gather(
         files,
         given,
         without=options.without,
         dtype=options.dtype,
+        layer=options.layer,
         kind=kind,
         saved=saved,
         more=more,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import layout_axes, names_of
+from attncli.arguments import flag, layout_axes, names_of
 from attncli.array_likes import as_ndarray
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import NORMS, PROJECTIONS
@@ -20,12 +20,13 @@ from attncli.projection import project
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from attncli.gather.gathered import Gathered
+    from attncli.gather.reader import Gathered
     from attncli.projection import Projected
 
 __all__ = ["count_heads", "count_tokens", "project_arguments"]
 
 Arguments = dict[str, object]
+_WEIGHTS = ("wq", "wk", "wv", "wo")
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
 
 
@@ -47,6 +48,7 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
         Something is missing, is there twice, or does not fit.
     """
     arguments, sources = gathered.arguments, gathered.sources
+    _transpose(arguments, sources)
     given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}
     beside = {name: arguments.pop(name) for name in (*NORMS, "positions") if name in arguments}
     if "x" in arguments and "query" in arguments:
@@ -74,10 +76,24 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     if made.value is not None:
         arguments["value"] = turned(made.value)
     sources |= _made_from(names)
-    count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
-    _refuse_unequal_widths(arguments, made)
+    # W of the general score leads from one width to another.
+    if arguments.get("score") != "general":
+        count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
+        _refuse_unequal_widths(arguments, made)
     _refuse_norms_across_heads(arguments, made, sources)
     gathered.projected = replace(made, norm_before=gathered.norm_before)
+
+
+def _transpose(arguments: Arguments, sources: dict[str, str]) -> None:
+    """Turn the weights, if they are said to be stored as (out, in), to (in, out)."""
+    if not flag("transposed", arguments.pop("transposed", False)):
+        return
+    names = [name for name in _WEIGHTS if name in arguments]
+    if not names:
+        raise UsageError("transposed is for wq, wk, wv and wo, and none of them is given")
+    for name in names:
+        arguments[name] = as_ndarray(name, arguments[name]).T
+        sources[name] = f"{sources.get(name, name)}, transposed"
 
 
 def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[str]:

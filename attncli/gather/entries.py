@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from attncli.elsewhere import ELSEWHERE, Here, option_of
+from attncli.elsewhere import ELSEWHERE
 from attncli.errors import InputError, UsageError
-from attncli.gather.maps import looks_finished
-from attncli.loading.contents import LoadedArray
-from attncli.loading.source import STANDARD_INPUT
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
 from attncli.text import did_you_mean, first_few, printable, quoted
 
@@ -20,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMNS_ARE",
     "KNOWN",
-    "LABELS",
     "MATRICES",
     "MODELS",
     "NORMS",
     "OF_FILES",
     "PROJECTIONS",
+    "REPLACES",
     "RESULTS",
     "ROWS_ARE",
     "SINGLE",
@@ -33,11 +29,10 @@ __all__ = [
     "full_name",
     "missing_input",
     "nearest_name",
-    "serves_for",
     "unknown_entry",
 ]
 
-SHORT = {
+_SHORT = {
     "q": "query",
     "k": "key",
     "v": "value",
@@ -49,10 +44,9 @@ SHORT = {
 PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
 # What is done to query and key when they are projected.
 NORMS = ("q_norm", "k_norm", "norm_eps")
-_EMBEDDED = ("x", "wq", "wk", "wv", "wo")
 MATRICES = (
     *("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight"),
-    *_EMBEDDED,
+    *("x", "wq", "wk", "wv", "wo"),
 )
 # A short list on the command line or in a problem file serves as well as a file.
 _LISTS = (
@@ -66,11 +60,20 @@ WORDS = ("mask_means", "causal_align", "rope", "score", "layout", "precision", "
 # Options that are one word, number or truth value.
 SINGLE = (
     *(*WORDS, "plain", "scale", "causal", "softcap", "rope_base", "heads", "kv_heads"),
-    "norm_eps",
+    *("norm_eps", "transposed"),
 )
 # Files that are no arrays.
 MODELS = ("checkpoint", "config")
 KNOWN = (*OF_FILES, *SINGLE, *LABELS, *MODELS)
+# What an option replaces in a problem file, beside the entry of its own name.
+REPLACES = {
+    "plain": ("scale",),
+    "scale": ("plain",),
+    "tokens": ("query_labels", "key_labels"),
+    "rope_base": ("rope_frequencies",),
+    "rope_frequencies": ("rope_base",),
+}
+# What the labels of the rows and columns of a table name.
 ROWS_ARE = {
     "x": ("query_labels", "key_labels"),
     "query": ("query_labels",),
@@ -81,141 +84,66 @@ ROWS_ARE = {
 }
 COLUMNS_ARE = dict.fromkeys(("mask", "bias", "key_padding_mask"), "key_labels")
 RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
-
-
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
-# What serves for names that programs write. Those that are not rules of other libraries may be
-# those of arrays that stand by.
-_SERVES = {
-    **ELSEWHERE,
-    **{
-        name: Here("", f"{option_of(name)} is given on the command line", rule=False)
-        for name in ("threads", "average_heads")
-    },
-    **{
-        f"w_{word}": Here(f"w{word[0]}", rule=False)
-        for word in ("q", "k", "v", "o", "query", "key", "value")
-    },
-}
-
-# What others call the embeddings that query and key are made from. Beside query and key, or in what
-# a program dumped, it may be anything.
-_EMBEDDINGS = {
-    *("embeddings", "embedding", "emb", "e", "inputs", "input", "x_in"),
-    *("hidden_states", "hidden"),
-}
-_LABELS_HINT = Here("tokens", ", or {query_labels} and {key_labels}").hint()
 
 
 def full_name(name: str) -> str:
     """Return the long name of an entry; inputs and weights are known in capitals too."""
-    small = SHORT.get(name.lower(), name.lower())
+    small = _SHORT.get(name.lower(), name.lower())
     return small if small in _SYMBOLS else name
 
 
+def nearest_name(name: str) -> str | None:
+    """Return what serves for a name of another library, or the nearest name here, as a hint."""
+    here = ELSEWHERE.get(name.lower())
+    return here.hint() if here else did_you_mean(name, (*_SHORT, *KNOWN))
+
+
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
-    """Return the error for an entry that no problem file has, with the nearest that one may."""
-    return _checkpoint(document) or UsageError(
+    """Return the error for an entry that no problem has."""
+    hint = nearest_name(name)
+    if document.dump:
+        hint = f"{hint}; " if hint else ""
+        hint += f"--without {printable(name)} leaves it out"
+    return UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
-        hint=_meant(name, document)
+        hint=hint
         or "a problem holds query, key, value, and options of attncli.attention by their names: "
         "mask, causal, scale, …",
     )
 
 
-def _meant(name: str, document: LoadedMapping) -> str | None:
-    """Return what a wrong name in a problem file probably means, as a hint."""
-    if name == "labels":
-        return _LABELS_HINT
-    return Here("x").hint() if name in _misnamed_embeddings(document) else nearest_name(name)
-
-
-def _misnamed_embeddings(document: LoadedMapping) -> list[str]:
-    """Return the entries that probably are x, where nothing else is what attention starts with."""
-    if document.dump or {"x", "query", "key"} & set(map(full_name, document.entries)):
-        return []
-    return [name for name in document.entries if name.lower() in _EMBEDDINGS]
-
-
-def nearest_name(name: str, *, likeness: float = 0.6, arrays: bool = False) -> str | None:
-    """Return what a wrong name probably means, as a hint; of an array, what may be one."""
-    here = serves_for(name)
-    known = (*SHORT, *(OF_FILES if arrays else KNOWN))
-    return here.hint() if here else did_you_mean(name, known, likeness=likeness)
-
-
-def serves_for(name: str) -> Here | None:
-    """Return what serves in the place of an entry that a program wrote for another library."""
-    return _SERVES.get(name.lower())
-
-
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:
-    """Return the error for a file without query or key."""
+    """Return the error for a problem without query or key."""
     names = list(document.entries)
-    found = first_few([printable(name) for name in names])
-    strange = [name for name in names if full_name(name) not in KNOWN]
+    if not names:
+        return UsageError(
+            f"{missing} is missing", hint="give query, key and value, or x with wq, wk and wv"
+        )
     empty = next((name for name in names if full_name(name) == missing), None)
     if empty is not None:
         return InputError(
             f"{document.name}#{printable(empty)}: expected numbers; found nothing (null)"
         )
+    if document.dump and _is_checkpoint(document):
+        return UsageError(
+            f"{document.name} is a checkpoint: it holds weights but no embeddings",
+            hint=f"attncli compute x.npy --checkpoint {document.name}",
+        )
     hint = None
-    if strange and document.dump:
-        hint = _which(_in_order(strange)[:3], document)
-    elif "scores" in names:
+    if "scores" in names:
         hint = "attncli heatmap --what scores draws finished scores"
-    elif "schema" in names:
-        hint = "compute --show weights -f json writes what heatmap draws"
-    return _checkpoint(document) or InputError(
+    elif document.dump:
+        hint = f"say which arrays are query, key and value: {document.name}#{printable(names[0])} …"
+    return InputError(
         f"{document.name}: expected query, key and value; {missing} is missing "
-        f"(found {found or 'nothing'})",
+        f"(found {first_few([printable(name) for name in names])})",
         hint=hint,
     )
 
 
-def _which(names: list[str], document: LoadedMapping) -> str:
-    """Return how arrays are named that are perhaps query, key and value, or finished weights."""
-    files = [f"{document.name}#{printable(name)}" for name in names]
-    # One array alone cannot be both query and key.
-    weights = [
-        file
-        for name, file in zip(names, files, strict=True)
-        if len(names) == 1 or _is_finished(name, document)
-    ]
-    if weights:
-        return f"if it holds finished weights, name them: attncli heatmap {weights[0]}"
-    return f"say which they are: {' '.join(files)}"
-
-
-def _is_finished(name: str, document: LoadedMapping) -> bool:
-    """Return whether an entry looks like finished weights; what cannot be read does not."""
-    try:
-        entry = document.entries[name]
-    except InputError:
-        return False
-    return isinstance(entry, LoadedArray) and looks_finished(entry.values)
-
-
-def _in_order(names: list[str]) -> list[str]:
-    """Return names of arrays with those first that say query, key and value, in this order."""
-    said = [re.search(r"(?<![a-z])[qkv](?![a-z])|query|key|value", name.lower()) for name in names]
-    places = ["qkv".index(found[0][0]) if found else 3 for found in said]
-    return [name for _, name in sorted(zip(places, names, strict=True), key=lambda pair: pair[0])]
-
-
-def _checkpoint(document: LoadedMapping) -> UsageError | None:
+def _is_checkpoint(document: LoadedMapping) -> bool:
     from attncli.checkpoints.names import find_layers  # noqa: PLC0415
 
-    names = document.entries
-    if "x" in map(full_name, names) or _misnamed_embeddings(document):
-        return None
-    says_rules = not document.dump and any(name in SINGLE for name in names)
-    if says_rules or not find_layers(names):
-        return None
-    return UsageError(
-        f"{document.name} is a checkpoint: it holds weights but no embeddings",
-        hint=f"attncli compute x.npy --checkpoint {document.name}"
-        if document.name != STANDARD_INPUT
-        else "name its file: attncli compute x.npy --checkpoint FILE; embeddings are called x",
-    )
+    return bool(find_layers(document.entries))

@@ -1,95 +1,275 @@
-"""Weights or scores that were computed before, which a picture can show."""
+"""Weights or scores that were computed before: read, and checked when they are taken."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from attncli.arguments import label_list, layout_axes, names_of
-from attncli.dtypes import readable
-from attncli.errors import InputError, UsageError
-from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
+from attncli.arguments import label_list, layout_axes, names_of, number_found
+from attncli.dtypes import BFLOAT16, readable, widen
+from attncli.errors import DataError, InputError, ShapeError, UsageError
+from attncli.finite import are_weights, least_weight
+from attncli.gather.entries import KNOWN, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
-from attncli.gather.maps import Finished, Kind
 from attncli.layout import LAYOUTS
 from attncli.loading import kind_of
-from attncli.loading.contents import LoadedArray, LoadedMapping
-from attncli.names import INPUTS
+from attncli.loading.contents import LoadedArray
+from attncli.names import INPUTS, LABELS
 from attncli.text import printable
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
     from attncli.gather.reader import Reader
+    from attncli.gather.sources import LeftOut
+    from attncli.indices import Picked
+    from attncli.loading.contents import LoadedMapping
 
-__all__ = [
-    "finished_array",
-    "finished_document",
-    "holds_result",
-    "is_finished",
-]
+__all__ = ["Finished", "Kind", "is_finished", "take_finished"]
 
+Array = npt.NDArray[Any]
+Kind = Literal["weights", "scores"]
+# Rounded weights may add up to a little more than 1.
+_MOST_OF_A_ROW = 1.05
 _SQUARE = 2
 
 
-def is_finished(document: LoadedMapping, kind: Kind) -> bool:
-    """Return whether a document holds such an output, and nothing to compute it from."""
-    names = {full_name(name) for name in document.entries}
-    return kind in names and not ({"query", "key"} <= names or "x" in names)
+class Finished(NamedTuple):
+    """Weights or scores that were computed before: all that a picture needs.
 
-
-def holds_result(document: LoadedMapping, kind: Kind, options: Mapping[str, object]) -> bool:
-    """Return whether such an output stands beside its queries and keys, as a program saved them.
-
-    Options that say how to compute it ask for another one.
+    Attributes
+    ----------
+    values : ndarray (…, L, S)
+    name : str
+        Where they came from.
+    inputs : tuple of str
+        Every file that was read, without ``#NAME``.
+    query_labels, key_labels : tuple of str or None
+    bfloat16 : bool
+        Whether they are of this dtype.
+    batched : bool
+        Three axes are (B, L, S), not (H, L, S).
+    hidden : ndarray of bool (…, L, S) or None
+        Which keys are hidden, where scores say so.
     """
-    saved = document.dump or "schema" in document.entries
-    rules = [name for name, value in options.items() if value is not None]
-    return saved and kind in document.entries and not set(rules) - {*LABELS, "layout"}
+
+    values: npt.NDArray[Any]
+    name: str
+    inputs: tuple[str, ...] = ()
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+    bfloat16: bool = False
+    batched: bool = False
+    hidden: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def axes(self) -> str:
+        """The axes before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``."""
+        return {2: "", 3: "b" if self.batched else "h"}.get(self.values.ndim, "bh")
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many batch entries and heads there are."""
+        sizes = dict(zip(self.axes, self.values.shape, strict=False))
+        return sizes.get("b", 1), sizes.get("h", 1)
+
+    def weights(self, picked: Picked) -> Array:
+        """Return them as finished weights (B, H, L, S).
+
+        Raises
+        ------
+        ShapeError
+            The array is not (…, L, S).
+        DataError
+            A weight is negative or not finite.
+
+        Warns
+        -----
+        AttnWarning
+            A row adds up to more than 1.
+        """
+        weights = self._four_axes("weights", picked)
+        if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
+            finite = np.isfinite(weights)
+            most = float(np.max(weights, where=finite, initial=0.0))
+            raise self._unexpected(
+                weights,
+                ~(finite & (weights >= least_weight(most))),
+                "finished weights, finite and not negative",
+                hint="heatmap --what scores draws scores; attention needs query, key and value",
+            )
+        most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
+        if most > _MOST_OF_A_ROW:
+            warn(f"{self.name}: a row adds up to {most:.4g}, not to 1")
+        return weights
+
+    def scores(self, picked: Picked) -> Array:
+        """Return them as finished scores (B, H, L, S).
+
+        Raises
+        ------
+        ShapeError
+            The array is not (…, L, S).
+        DataError
+            A score is NaN or +inf.
+        """
+        scores = self._four_axes("scores", picked)
+        wrong = ~(scores < np.inf)
+        if wrong.any():
+            raise self._unexpected(scores, wrong, "finished scores, finite numbers or −inf")
+        return scores
+
+    def hidden_cells(self, picked: Picked) -> npt.NDArray[np.bool_] | None:
+        """Return which cells are hidden, (B, H, L, S), where that is known."""
+        return None if self.hidden is None else self._of_those(self.hidden, picked)
+
+    def refusal(self, hint: str) -> UsageError:
+        """Return the error for finished weights where a problem is needed."""
+        what = "expected query, key and value; found a single array (finished weights?)"
+        return UsageError(f"{self.name}: {what}", hint=hint)
+
+    def _four_axes(self, what: Kind, picked: Picked) -> Array:
+        values = self.values
+        if values.dtype == BFLOAT16:
+            values = widen(values, np.float32)
+        if values.dtype.kind not in "fiu":
+            raise DataError(f"{self.name}: expected {what}; found {values.dtype.name}")
+        if values.dtype.kind != "f":  # differences of unsigned numbers would be wrong
+            values = values.astype(np.float64)
+        if not 2 <= values.ndim <= 4:
+            raise ShapeError(f"{self.name}: expected {what} (…, queries, keys) of 2 to 4 axes")
+        return self._of_those(values, picked)
+
+    def _of_those(self, array: Array, picked: Picked) -> Array:
+        """Return an array (…, L, S) as (B, H, L, S), with the batch entries and heads picked."""
+        array = array.reshape(*self.counts, *array.shape[-2:])
+        for axis, indices in enumerate(picked):
+            if indices is not None:
+                array = array.take([indices] if isinstance(indices, int) else indices, axis)
+        return array
+
+    def _unexpected(
+        self, values: Array, wrong: npt.NDArray[np.bool_], expected: str, hint: str | None = None
+    ) -> DataError:
+        first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        return DataError(
+            f"{self.name}: expected {expected}; found {number_found(float(values[first]))} at "
+            f"query {first[-2]}, key {first[-1]}",
+            hint=hint,
+        )
 
 
-def finished_array(
-    array: LoadedArray, kind: Kind, options: Mapping[str, object], reader: Reader
+def is_finished(
+    document: LoadedMapping,
+    kind: Kind,
+    given: Mapping[str, object],
+    left: LeftOut,
+    *,
+    saved: bool,
+) -> bool:
+    """Return whether a document stands for an output that it holds.
+
+    Parameters
+    ----------
+    document : LoadedMapping
+    kind : {"weights", "scores"}
+    given : mapping
+        The options; those that say how to compute an output ask for another one.
+    left : LeftOut
+    saved : bool
+        An output that a program saved beside its queries and keys is meant, not these.
+    """
+    if kind not in document.entries or left.takes(kind):
+        return False
+    names = {full_name(name) for name in document.entries} | {*given}
+    if not ({"query", "key"} <= names or "x" in names):
+        return True
+    if not saved or {*given} - {*LABELS, "layout"}:
+        return False
+    by_program = document.dump or "schema" in document.entries
+    if by_program:
+        warn(
+            f"{document.name}: its {kind} are drawn as they were saved; --without {kind} computes "
+            "them from its query and key"
+        )
+    return by_program
+
+
+def take_finished(
+    document: LoadedMapping,
+    kind: Kind,
+    given: Mapping[str, object],
+    left: LeftOut,
+    reader: Reader,
 ) -> Finished:
-    """Return the weights or scores that one array alone is."""
-    found = _with_labels(array, None, kind, options, reader)
-    return found if kind == "weights" else found._replace(hidden=_hidden(array, found.values.shape))
+    """Return the weights or scores that a document holds.
 
+    Parameters
+    ----------
+    document : LoadedMapping
+    kind : {"weights", "scores"}
+    given : mapping
+        The options: labels and the layout are all that such an output takes.
+    left : LeftOut
+    reader : Reader
 
-def finished_document(
-    document: LoadedMapping, kind: Kind, options: Mapping[str, object], reader: Reader
-) -> Finished:
-    """Return an output in a document, such as `attncli compute --format json` writes."""
-    _refuse_strange(document, kind)
-    output = _entry(document, kind, reader)
-    if not isinstance(output, LoadedArray):
-        found = "a list of words" if isinstance(output, list) else kind_of(output)
+    Raises
+    ------
+    AttnError
+        The output is none, or something beside it would have no effect.
+    """
+    array = _output(document, kind, reader)
+    if not isinstance(array, LoadedArray):
+        found = "a list of words" if isinstance(array, list) else kind_of(array)
         raise InputError(
             f"{document.name}: expected {kind} to be an array of numbers; found {found}"
         )
-    finished = _with_labels(output, document, kind, options, reader)
-    scores = output if kind == "scores" else _entry(document, "scores", reader)
-    return finished._replace(hidden=_hidden(scores, finished.values.shape))
+    _refuse_idle(document, kind, array, given, left)
+    scores = array if kind == "scores" else _output(document, "scores", reader)
+    values = reader.values(array)
+    _take_labels(document, given, left, reader)
+    return Finished(
+        values,
+        array.name,
+        tuple(reader.gathered.inputs),
+        _labels("query_labels", array.row_labels, array, reader),
+        _labels("key_labels", array.column_labels, array, reader),
+        reader.gathered.bfloat16,
+        _is_batched(given.get("layout", document.entries.get("layout")), array),
+        _hidden(scores, values.shape),
+    )
 
 
-def _entry(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
+def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
     """Return an output in a document; a string in its place names a file beside it."""
     value = document.entries.get(kind)
     if isinstance(value, str) and not document.dump:  # what a program dumped names no files
-        return reader.read_named(value, document.folder, f"{document.name}#{kind}")
-    return value
+        value = reader.read_named(value, document.folder, f"{document.name}#{kind}")
+    return reader.layer_of(value) if isinstance(value, LoadedArray) else value
 
 
-def _refuse_strange(document: LoadedMapping, kind: Kind) -> None:
-    """Refuse what a user wrote beside an output as if it were computed with it."""
-    if document.dump:  # a program writes whatever it has
-        return
+def _refuse_idle(
+    document: LoadedMapping,
+    kind: Kind,
+    array: LoadedArray,
+    given: Mapping[str, object],
+    left: LeftOut,
+) -> None:
+    """Refuse what stands beside an output as if it were computed with it."""
+    for name in given:
+        if name not in (*LABELS, "layout"):
+            raise UsageError(
+                f"{array.name} is taken for finished {kind}: {name} has nothing to act on",
+                hint="give the files Q K V, or a problem file; embeddings need --wq, --wk and "
+                "--wv, or --checkpoint",
+            )
     for name in document.entries:
         full = full_name(name)
-        if full in (*RESULTS, *LABELS, *INPUTS, "layout"):
+        # A program writes whatever it has beside an output.
+        if left.takes(name) or document.dump or full in (*RESULTS, *LABELS, *INPUTS, "layout"):
             continue
         if full not in KNOWN:
             raise unknown_entry(name, document)
@@ -98,6 +278,23 @@ def _refuse_strange(document: LoadedMapping, kind: Kind) -> None:
             f"{printable(name)} has nothing to act on",
             hint=f"leave it out, or give query and key instead of {kind}",
         )
+    left.refuse_unmet(given)
+
+
+def _take_labels(
+    document: LoadedMapping, given: Mapping[str, object], left: LeftOut, reader: Reader
+) -> None:
+    """Note the labels of the options, and those in a document; a string there names a file."""
+    for name in LABELS:
+        if name in given:
+            reader.take(name, given[name], ".")
+        # Tokens that are given take the place of all labels in the file.
+        elif name in document.entries and "tokens" not in given and not left.takes(name):
+            value = document.entries[name]
+            if document.dump and isinstance(value, str):
+                raise InputError(f"{document.name}#{name}: expected a list of labels; found text")
+            reader.take(name, value, document.folder)
+    reader.name_tokens()
 
 
 def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
@@ -106,51 +303,6 @@ def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | N
         return None
     hidden: npt.NDArray[np.bool_] = np.equal(readable(scores.values), -np.inf)
     return hidden
-
-
-def _with_labels(
-    array: LoadedArray,
-    document: LoadedMapping | None,
-    kind: Kind,
-    options: Mapping[str, object],
-    reader: Reader,
-) -> Finished:
-    given = {name: value for name, value in options.items() if value is not None}
-    said = None if document is None else document.entries.get("layout")
-    batched = _is_batched(given.pop("layout", said), array)
-    strange = [name for name in given if name not in LABELS]
-    if strange:
-        raise UsageError(
-            f"{array.name} is a single array, which is taken for finished {kind}: "
-            f"{strange[0]} has nothing to act on",
-            hint="give the files Q K V, or a problem file; embeddings need --wq, --wk and --wv, or "
-            "--checkpoint",
-        )
-    # Tokens that are given take the place of all labels in the file.
-    if document is not None and "tokens" not in given:
-        _take_labels(document, [name for name in LABELS if name not in given], reader)
-    for name in LABELS:
-        reader.take(name, given.get(name), ".")
-    reader.name_tokens()
-    return Finished(
-        reader.values(array),
-        array.name,
-        tuple(reader.gathered.inputs),
-        _labels("query_labels", array.row_labels, array, reader),
-        _labels("key_labels", array.column_labels, array, reader),
-        reader.gathered.bfloat16,
-        batched,
-    )
-
-
-def _take_labels(document: LoadedMapping, names: list[str], reader: Reader) -> None:
-    """Note the labels in a document; a string there names a file beside it."""
-    for name in names:
-        value = document.entries.get(name)
-        if document.dump and isinstance(value, str):
-            # What a program dumped names no files.
-            raise InputError(f"{document.name}#{name}: expected a list of labels; found text")
-        reader.take(name, value, document.folder)
 
 
 def _labels(

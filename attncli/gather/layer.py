@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sized
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.arguments import positive_int
 from attncli.array_likes import as_ndarray
-from attncli.checkpoints.layers import read_layer
+from attncli.checkpoints.layers import choose_layer, read_layer
 from attncli.dtypes import widen
 from attncli.elsewhere import option_of
 from attncli.errors import InputError, ShapeError, UsageError
-from attncli.gather.embedding import count_heads
-from attncli.gather.entries import KNOWN, MATRICES, PROJECTIONS
-from attncli.gather.normed import note_norm
+from attncli.gather.embedding import count_heads, count_tokens
+from attncli.gather.entries import KNOWN, MATRICES, MODELS, PROJECTIONS
+from attncli.loading import split_member
+from attncli.loading.contents import LoadedArray
 from attncli.names import INPUTS
 from attncli.text import counted, first_few, printable
 from attncli.warning import warn
@@ -24,17 +27,18 @@ from attncli.warning import warn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy.typing as npt
-
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
-    from attncli.gather.gathered import Gathered
+    from attncli.gather.reader import Gathered, Reader
+    from attncli.gather.sources import LeftOut
     from attncli.loading.contents import LoadedMapping
 
-__all__ = ["StoredLayer", "add_config", "add_layer", "warn_of_options"]
+__all__ = ["add_layer"]
 
 Arguments = dict[str, object]
-_OWN = (*PROJECTIONS, "wo", "bo")
+Array = npt.NDArray[Any]
+# What may be left out of a layer.
+_OPTIONAL = ("wo", "bo", "sinks")
 _OF_VALUE = ("wv", "bv", "wo", "bo")
 # So many numbers stand in a note as they are, and this in the place of more.
 _SHORT, _LONG = 2, "…"
@@ -59,17 +63,125 @@ class StoredLayer(NamedTuple):
 
     file: str
     layer: Layer
-    fetch: Callable[[str], npt.NDArray[Any]]
+    fetch: Callable[[str], Array]
 
 
-def add_config(gathered: Gathered, layer: Layer, config: LayerConfig, file: str) -> None:
-    """Add what a configuration says of a checkpoint's layer, and a note of it."""
-    gathered.arguments |= config.options
-    told = [" ".join(_as_option(name, value) for name, value in config.options.items())]
-    if config.norm is not None and layer.norms:
-        normed = [what for name, what in _NORMED.items() if name in layer.norms]
-        told.append(f"{'norms' if len(normed) > 1 else 'norm'} of {' and '.join(normed)}")
-    gathered.notes.append(f"{file} says {', and '.join(filter(None, told)) or 'nothing'}")
+def add_layer(reader: Reader, left: LeftOut) -> None:
+    """Add the projections of a checkpoint's layer, and what its configuration says.
+
+    Parameters
+    ----------
+    reader : Reader
+        Its arguments name the ``checkpoint`` and the ``config``, which are taken out.
+    left : LeftOut
+        What is left out of the layer, and of what the configuration says.
+
+    Raises
+    ------
+    AttnError
+        The layer does not say its heads, or weights are given twice.
+
+    Warns
+    -----
+    AttnWarning
+        The layer does more than attncli applies.
+    """
+    gathered = reader.gathered
+    arguments = gathered.arguments
+    checkpoint, config = (arguments.pop(name, None) for name in MODELS)
+    if checkpoint is None:
+        raise UsageError(
+            f"config: {printable(str(config))} says how the layers of a checkpoint attend, but "
+            "there is none",
+            hint="give --checkpoint model.safetensors#PREFIX",
+        )
+    stored = _stored(reader, str(checkpoint), left)
+    own = [name for name in (*PROJECTIONS, "wo", "bo", "transposed") if name in arguments]
+    if own:
+        raise UsageError(f"{stored.file} supplies the projections: leave out {', '.join(own)}")
+    said = None
+    if config is not None:
+        said, stored = _configured(reader, str(config), stored, left)
+    _note_norm_before(gathered, stored)
+    widths = _add_projections(gathered, stored)
+    _add_norms(gathered, stored, said)
+    _warn_of_the_rest(stored.layer, stored.file, arguments)
+    if said is None:
+        _warn_of_habit(stored.layer, stored.file, arguments)
+    else:
+        _refuse_another_model(said, arguments, stored.file, widths)
+        _warn_of_another_model(said, stored.layer, stored.file)
+    count_heads(arguments, *widths)
+    if "heads" not in arguments and not stored.layer.kind.one_head:
+        raise _heads_missing(stored.file, *widths, configured=said is not None)
+
+
+def _stored(reader: Reader, checkpoint: str, left: LeftOut) -> StoredLayer:
+    """Return the layer that a checkpoint and its prefix name, without what is left out."""
+    file, prefix = split_member(checkpoint)
+    contents = reader.read(file)
+    if isinstance(contents, LoadedArray):
+        raise InputError(
+            f"{contents.name}: expected a checkpoint of named weights; found one array",
+            hint="give single matrices with --wq, --wk and --wv",
+        )
+    members = contents.entries
+
+    def fetch(name: str) -> Array:
+        entry = members[name]
+        if isinstance(entry, LoadedArray):
+            return reader.values(entry)
+        raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
+
+    layer = choose_layer(members, prefix, contents.name)
+    gone = {name for name in _OPTIONAL if name in layer.members and left.takes(name)}
+    gone |= {"bo"} if "wo" in gone else set()
+    # Sinks are an option of their own, and options win over files.
+    gone |= {"sinks"} & reader.gathered.arguments.keys()
+    kept = {name: member for name, member in layer.members.items() if name not in gone}
+    _warn_of_options(contents, reader.gathered.arguments)
+    return StoredLayer(contents.name, replace(layer, members=kept), fetch)
+
+
+def _configured(
+    reader: Reader, config: str, stored: StoredLayer, left: LeftOut
+) -> tuple[LayerConfig, StoredLayer]:
+    """Add what a configuration says and no option does; return it and the layer that it is of."""
+    from attncli.checkpoints.config import layer_config  # noqa: PLC0415
+    from attncli.loading.json_text import read_settings  # noqa: PLC0415
+
+    reader.note_input(config)
+    gathered, name = reader.gathered, printable(config)
+    settings = read_settings(config, "the config.json of a model")
+    tokens = count_tokens(gathered.arguments)
+    said = layer_config(
+        settings, stored.layer.prefix, name, tokens=tokens, given=gathered.arguments
+    )
+    options = {option: value for option, value in said.options.items() if not left.takes(option)}
+    norms = stored.layer.norms if said.norm is not None else {}
+    norms = {norm: member for norm, member in norms.items() if not left.takes(norm)}
+    gathered.arguments |= options
+    told = [" ".join(_as_option(option, value) for option, value in options.items())]
+    if norms:
+        normed = " and ".join(_NORMED[norm] for norm in norms)
+        told.append(f"{'norms' if len(norms) > 1 else 'norm'} of {normed}")
+    gathered.notes.append(f"{name} says {', and '.join(filter(None, told)) or 'nothing'}")
+    layer = replace(stored.layer, norms=norms)
+    return said._replace(options=options), stored._replace(layer=layer)
+
+
+def _note_norm_before(gathered: Gathered, stored: StoredLayer) -> None:
+    """Note the norm in front of a layer: the mistake may be that X has not gone through it."""
+    members = stored.layer.norm_before
+    if not members or "x" not in gathered.arguments:
+        return
+    try:
+        parts = {part: stored.fetch(name).ravel() for part, name in members.items()}
+    except InputError:  # of a file that only this look would need
+        return
+    x = as_ndarray("x", gathered.arguments["x"])
+    if x.ndim and x.shape[-1] == parts["weight"].size:
+        gathered.norm_before = parts
 
 
 def _as_option(name: str, value: object) -> str:
@@ -91,77 +203,18 @@ def _as_number(value: object) -> str:
     return "none" if unbounded else printable(str(value)).removesuffix(".0")
 
 
-def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | None) -> None:
-    """Add the projections of a checkpoint's layer to the arguments.
-
-    Parameters
-    ----------
-    gathered : Gathered
-    stored : StoredLayer
-    config : LayerConfig or None
-        Without it, norms of query and key are not applied, and what such models do besides is
-        warned of.
-
-    Raises
-    ------
-    AttnError
-        The layer does not say its heads, or weights are given twice.
-
-    Warns
-    -----
-    AttnWarning
-        The layer does more than attncli applies, or does not read such embeddings.
-    """
-    arguments, file, layer = gathered.arguments, stored.file, stored.layer
-    given = [name for name in _OWN if name in arguments]
-    if given:
-        raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
-    note_norm(gathered, stored)
-    widths = _add_projections(gathered, stored)
-    _add_norms(gathered, stored, config)
-    _warn_of_the_rest(layer, file, arguments)
-    if config is None:
-        _warn_of_habit(layer, file, arguments)
-    else:
-        _refuse_another_model(config, arguments, file, widths)
-        _warn_of_another_model(config, layer, file)
-    count_heads(arguments, *widths)
-    if "heads" not in arguments and not layer.kind.one_head:
-        raise _heads_missing(file, *widths, configured=config is not None)
-
-
-def warn_of_options(checkpoint: LoadedMapping, arguments: Arguments) -> None:
-    """Warn of what a file says like a problem file: of a checkpoint, only the layer counts."""
-    options = {
-        name: value
-        for name in checkpoint.entries
-        if _may_be_option(name, checkpoint)
-        and name not in arguments
-        and (value := _single(checkpoint, name)) not in (None, False)
-    }
-    if options:
-        names = first_few([*map(printable, options)])
-        verb = "is" if len(options) == 1 else "are"
-        given = " ".join(_as_option(name, value) for name, value in options.items())
+def _warn_of_options(checkpoint: LoadedMapping, arguments: Arguments) -> None:
+    """Warn of options that a file holds beside a layer, as problem files do."""
+    others = {*INPUTS, "x", *PROJECTIONS, "wo", "bo", "sinks", *MODELS, *arguments}
+    # What a program dumped as a mask may be that of other layers.
+    others |= {*MATRICES} if checkpoint.dump else set()
+    names = [name for name in checkpoint.entries if name in KNOWN and name not in others]
+    if names:
         warn(
-            f"{checkpoint.name}: of a checkpoint only a layer is taken, so that {names} {verb} not "
-            f"applied: give {given}"
+            f"{checkpoint.name}: of a checkpoint only a layer is taken, so that "
+            f"{first_few([*map(printable, names)])} {'is' if len(names) == 1 else 'are'} not "
+            "applied: give them as options"
         )
-
-
-def _may_be_option(name: str, checkpoint: LoadedMapping) -> bool:
-    """Return whether an entry may be an option of a problem; what a program dumps names no file."""
-    arrays = MATRICES if checkpoint.dump else (*INPUTS, "x", *_OWN)
-    return name in KNOWN and name not in arrays
-
-
-def _single(checkpoint: LoadedMapping, name: str) -> object:
-    """Return the number, word or truth value that an entry is; None of all others."""
-    try:
-        value = checkpoint.entries[name]
-    except InputError:  # of elements that are not read: no concern of this layer
-        return None
-    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]:
@@ -173,10 +226,9 @@ def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]
         raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
     if _has_no_value(arguments, arrays):
         arrays = {name: array for name, array in arrays.items() if name not in _OF_VALUE}
-    for name, array in arrays.items():
-        # Sinks are an option of their own, and options win over files.
-        arguments.setdefault(name, array)
-        gathered.sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
+    arguments |= arrays
+    for name in arrays:
+        gathered.sources[name] = f"{file}#{printable(layer.members[name])}"
     return arrays["wq"].shape[1], arrays["wk"].shape[1]
 
 
@@ -237,7 +289,7 @@ def _warn_of_another_model(config: LayerConfig, layer: Layer, file: str) -> None
         )
 
 
-def _has_no_value(arguments: Arguments, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+def _has_no_value(arguments: Arguments, arrays: Mapping[str, Array]) -> bool:
     """Return whether of two sources the second cannot be that of the values: none were given."""
     if "key" not in arguments or "value" in arguments:
         return False

@@ -6,25 +6,19 @@ import os
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
-from attncli.loading import read, read_array, split_member
+from attncli.loading import is_stream, read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
-from attncli.loading.source import open_source
+from attncli.loading.source import is_readable, open_source
 from attncli.loading.words import read_words
-from attncli.text import printable, quoted
-from attncli.warning import warn
+from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "check_labels",
-    "is_meant_as_file",
-    "label_file",
-    "label_member",
-    "number_list",
-    "split_labels",
-]
+    from attncli.gather.reader import Reader
+
+__all__ = ["check_labels", "label_file", "labels_of", "number_list"]
 
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
@@ -42,42 +36,46 @@ def label_file(path: str) -> tuple[str, ...]:
     return read_words(open_source(path))
 
 
-def split_labels(name: str, text: str) -> tuple[str, ...]:
-    """Return the labels of ``"a,b,c"``.
+def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[str, ...]:
+    """Return the labels that an option or an entry gives: a list, ``"a,b,c"``, or a file of them.
 
-    Warns
-    -----
-    AttnWarning
-        They look like a list in a program; `name` is the option that gave it.
+    Parameters
+    ----------
+    reader : Reader
+        Notes the file.
+    name : str
+        The option that gave it.
+    value : LoadedArray, list, tuple or str
+    folder : str
+        What the name of a file is relative to.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read as labels.
     """
-    labels = tuple(label.strip() for label in text.split(","))
-    if _without_quotes(_without_brackets(labels)) != labels:
-        warn(
-            f"{name}: the brackets and quotation marks of {quoted(text)} are part of the labels: "
-            "write a,b,c without them, or the labels as the lines of a file"
-        )
-    return labels
+    if isinstance(value, LoadedArray):
+        return tuple(_number_label(number) for number in value.values.ravel().tolist())
+    if isinstance(value, (list, tuple)):
+        return tuple(str(label) for label in value)
+    text = str(value)
+    path = text if folder == "." or is_stream(text) else os.path.join(folder, text)  # noqa: PTH118
+    file, member = split_member(path)
+    if member is not None and is_readable(file):
+        reader.note_input(path)
+        return labels_of(reader, name, _member(file, member), folder)
+    if text == "-" or is_readable(path) or _is_meant_as_file(text):
+        reader.note_input(path)
+        return label_file(path)
+    return tuple(label.strip() for label in text.split(","))
 
 
-def _without_brackets(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return labels without a pair of brackets around them all; [CLS] to [SEP] are none."""
-    first, last = labels[0], labels[-1]
-    for opening, closing in ("[]", "()"):
-        opens = first.startswith(opening) and closing not in first and first != opening
-        if opens and last.endswith(closing) and opening not in last and last != closing:
-            return first[1:], *labels[1:-1], last[:-1]
-    return labels
+def _number_label(number: float) -> str:
+    """Return a number as a name: a whole one with all its digits."""
+    return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
-def _without_quotes(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return labels without quotation marks, if each stands in some."""
-    for mark in ("'", '"'):
-        if all(len(label) > 1 and label[0] == label[-1] == mark for label in labels):
-            return tuple(label[1:-1] for label in labels)
-    return labels
-
-
-def label_member(file: str, name: str) -> object:
+def _member(file: str, name: str) -> object:
     """Return the labels that an entry of a file holds: a list of words, or an array of numbers.
 
     Raises
@@ -90,13 +88,13 @@ def label_member(file: str, name: str) -> object:
     return entry if isinstance(entry, list | LoadedArray) else read_array(f"{file}#{name}")
 
 
-def is_meant_as_file(text: str) -> bool:
+def _is_meant_as_file(text: str) -> bool:
     """Return whether a lone word names a file of labels even where there is none.
 
     Examples
     --------
-    >>> is_meant_as_file("labels.json"), is_meant_as_file("</s>"), is_meant_as_file("a.txt,b.txt")
-    (True, False, False)
+    >>> _is_meant_as_file("labels.json"), _is_meant_as_file("</s>")
+    (True, False)
     """
     return "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
 
@@ -122,13 +120,18 @@ def check_labels(name: str, labels: Iterable[str] | None) -> None:
 def number_list(name: str, text: str) -> list[float] | None:
     """Return the numbers of ``"3,5"``, or None where it names a file instead.
 
+    Of a window, ``none`` is −1: unbounded.
+
     Raises
     ------
     UsageError
         It is neither; `name` is the option that it was given to.
     """
+    parts = [part.strip() for part in text.split(",")]
+    if name == "window":
+        parts = ["-1" if part == "none" else part for part in parts]
     try:
-        numbers = [_number(part.strip()) for part in text.split(",")]
+        numbers = [_number(part) for part in parts]
     except NumberOverflowError as error:
         raise UsageError(f"{name}: {error}") from None
     known = [number for number in numbers if number is not None]

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import MOST_AXES, fewer_axes, flag
 from attncli.dtypes import BFLOAT16
+from attncli.elsewhere import ELSEWHERE
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
     KNOWN,
-    LABELS,
     MATRICES,
     MODELS,
-    NORMS,
     OF_FILES,
-    PROJECTIONS,
+    REPLACES,
     RESULTS,
     ROWS_ARE,
     SINGLE,
     WORDS,
     full_name,
-    missing_input,
-    nearest_name,
     unknown_entry,
 )
-from attncli.gather.gathered import Gathered
-from attncli.gather.leaving_out import leave_out, leave_out_of_config, leave_out_of_layer
-from attncli.gather.lists import (
-    check_labels,
-    is_meant_as_file,
-    label_file,
-    label_member,
-    number_list,
-    split_labels,
-)
-from attncli.gather.strange import is_single, pass_over
+from attncli.gather.lists import check_labels, labels_of, number_list
+from attncli.gather.sources import one_layer
 from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
-from attncli.loading.number import is_spaced
-from attncli.loading.source import is_file, is_readable
-from attncli.text import printable, quoted
+from attncli.names import INPUTS, LABELS
+from attncli.posing import pose
+from attncli.text import first_few, printable, quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -51,44 +40,86 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.checkpoints.config import LayerConfig
-    from attncli.checkpoints.names import Layer
+    from attncli.gather.sources import LeftOut
+    from attncli.problem import Problem
+    from attncli.projection import Projected
 
-__all__ = ["Reader", "refuse_plain_scaled"]
+__all__ = ["Gathered", "Reader", "refuse_plain_scaled"]
 
-# A checkpoint may have a hundred thousand; comparing a name takes 60 µs.
-_LOOKED_AT = 2000
+# Arrays that may hold one of several layers.
+_LAYERED = (*INPUTS, "x")
+
+
+@dataclass(eq=False)
+class Gathered:
+    """What the files and options say, not yet checked against each other.
+
+    Attributes
+    ----------
+    arguments : dict
+        Keyword arguments of `attncli.pose`, query, key and value included.
+    sources : dict of str to str
+        The file of each argument that has one.
+    inputs : list of str
+        Every file that was read, without ``#NAME``.
+    bfloat16 : bool
+        Whether any array among them is of this dtype.
+    projected : Projected or None
+        What query, key and value were made from, where they were.
+    notes : list of str
+        What a user should know of how the arguments came about.
+    norm_before : dict of str to ndarray
+        ``weight`` and ``bias`` of the norm in front of a layer: those that its checkpoint holds.
+    """
+
+    arguments: dict[str, object] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    bfloat16: bool = False
+    projected: Projected | None = None
+    notes: list[str] = field(default_factory=list)
+    norm_before: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    def posed(self) -> Problem:
+        """Return the checked problem.
+
+        Raises
+        ------
+        AttnError
+            Files and options do not fit together.
+        """
+        problem = pose(**cast("dict[str, Any]", self.arguments), sources=self.sources)
+        return problem if self.projected is None else replace(problem, made_from=self.projected)
 
 
 class Reader:
-    """Reads files and notes what they say, and where each thing came from."""
+    """Reads files and notes what they say, and where each thing came from.
 
-    def __init__(self, dtype: str | None, left: frozenset[str] = frozenset()) -> None:
+    Parameters
+    ----------
+    dtype : str or None
+        As in `attncli.loading.read`.
+    layer : int or None
+        Which layer is taken of arrays that hold several.
+    """
+
+    def __init__(self, dtype: str | None, layer: int | None = None) -> None:
         self.gathered = Gathered()
+        self.layer = layer
         self._dtype = dtype
-        # What is left out, and what of it no file had yet.
-        self._left = self._unmet = left
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
-        self._strange: list[tuple[str, LoadedMapping]] = []
-        # The names of the components that are multiplied with each other, and their file.
-        self._features: dict[str, tuple[tuple[str, ...] | None, str]] = dict.fromkeys(
-            ("query", "key"), (None, "")
-        )
+        # The names of the components of query and key.
+        self._features: dict[str, tuple[tuple[str, ...], str]] = {}
 
     def read(self, file: str) -> LoadedArray | LoadedMapping:
         """Return what a file holds."""
-        self._note_input(file)
+        self.note_input(file)
         return read(file, dtype=self._dtype)
-
-    def read_problem(self, file: str, models: Collection[str]) -> LoadedArray | LoadedMapping:
-        """Return what a file holds, without what is left out of it."""
-        contents, self._unmet = leave_out(self.read(file), self._left, models)
-        return contents
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
-        self._note_input(file)
+        self.note_input(file)
         return read_array(file, dtype=self._dtype)
 
     def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
@@ -96,74 +127,95 @@ class Reader:
         with _named_by(source):
             return self.read_array(_inside(folder, file))
 
-    def _note_input(self, file: str) -> None:
+    def note_input(self, file: str) -> None:
+        """Note that a file is read; standard input is read once."""
         if is_stream(file) and "-" in self.gathered.inputs:
             raise two_streams()
         self.gathered.inputs.append(split_member(file)[0])
 
-    def take_document(self, document: LoadedMapping) -> None:
-        """Note every entry of a problem file; results that stand beside them are passed over."""
+    def take_document(
+        self, document: LoadedMapping, given: Collection[str], left: LeftOut
+    ) -> list[str]:
+        """Note the entries of a problem; return the names of those that no problem has.
+
+        What an option replaces, what is left out, and results that stand beside the inputs are
+        not even read.
+        """
+        replaced = {*given}.union(*(REPLACES.get(name, ()) for name in given))
+        taken: dict[str, str] = {}
+        strange = []
+        for name in document.entries:
+            full = full_name(name)
+            if left.takes(name) or full in RESULTS or full in replaced:
+                continue
+            if full not in KNOWN:
+                strange.append(name)
+            elif full in taken:
+                raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
+            else:
+                taken[full] = name
+        if strange and not document.dump:
+            raise unknown_entry(strange[0], document)
+        entries = {full: document.entries[name] for full, name in taken.items()}
+        refuse_plain_scaled(entries, document.name)
+        for full, name in taken.items():
+            self._take_entry(document, name, full, entries[full])
         if {"schema", "weights"} <= set(document.entries):
             warn(
                 f"{document.name}: its weights are ignored, and computed again without the rules "
                 "that they were computed with, which the file does not hold"
             )
-        refuse_plain_scaled(document.entries, document.name)
-        taken: dict[str, str] = {}
-        strange = []
-        for name in document.entries:  # what is not used is not read
-            full = full_name(name)
-            if full in RESULTS:
-                continue
-            if full not in KNOWN:
-                strange.append(name)
-                continue
-            if full in taken:
-                raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
-            taken[full] = name
-            if document.dump:
-                _refuse_dumped(document, name, full)
-            source = f"{document.name}#{printable(name)}"
-            self.take(full, document.entries[name], document.folder, source)
-        self._check_complete(document, strange)
+        return strange
 
-    def _check_complete(self, document: LoadedMapping, strange: list[str]) -> None:
-        """Refuse what is not known, and where query or key is missing."""
-        named = self.gathered.arguments
-        # What is made from embeddings is asked for when it is made.
-        made = "x" in named or "checkpoint" in named or any(name in named for name in PROJECTIONS)
-        missing = [name for name in ("query", "key") if name not in named and not made]
-        for name in strange[:_LOOKED_AT]:
-            if not document.dump or (missing and nearest_name(name)):
-                raise unknown_entry(name, document)
-            self._strange.append((name, document))
-        if missing:
-            raise missing_input(missing[0], document)
+    def _take_entry(self, document: LoadedMapping, name: str, full: str, value: object) -> None:
+        source = f"{document.name}#{printable(name)}" if document.name else None
+        if document.dump and isinstance(value, str) and full not in WORDS:
+            # What a program dumped names no files.
+            raise InputError(f"{source}: expected real numbers; found text")
+        if full in SINGLE and isinstance(value, LoadedArray) and value.values.size != 1:
+            raise InputError(
+                f"{source}: expected a single value; found an array",
+                hint=f"--without {printable(name)} leaves it out",
+            )
+        self.take(full, value, document.folder, source)
 
-    def pass_over_strange(self, more: Collection[str]) -> None:
-        """Leave out what a program wrote beside the inputs, unless an option or more takes it."""
+    def tell_of_strange(
+        self, names: Collection[str], document: LoadedMapping, more: Collection[str]
+    ) -> None:
+        """Note which entries of a dump are not used; refuse rules of other libraries.
+
+        Raises
+        ------
+        UsageError
+            Without such a rule, the problem would be another one.
+        """
         taken = {*self.gathered.sources.values(), *more}
-        for name, document in self._strange:
-            if f"{document.name}#{printable(name)}" not in taken:
-                pass_over(name, document)
+        rest = [name for name in names if f"{document.name}#{printable(name)}" not in taken]
+        for name in rest:
+            if _is_rule(name) and _is_set(document, name):
+                raise unknown_entry(name, document)
+        if rest:
+            self.gathered.notes.append(
+                f"{document.name}: not used: {first_few([*map(printable, rest)])}"
+            )
 
     def take(self, name: str, value: object, folder: str, source: str | None = None) -> None:
         """Note one option, from the place in a problem file or from the command line."""
         if value is None:
             return
         if name in LABELS:
-            self.gathered.arguments[name] = self._labels(name, value, folder)
+            self.gathered.arguments[name] = labels_of(self, name, value, folder)
         elif name == "plain":
-            self._take_plain(value, source)
+            if _is_plain(source, value):
+                self.gathered.arguments["scale"] = 1.0
         elif name in MODELS:
-            self.gathered.arguments[name] = _inside(folder, _file_name(name, value))
+            if not isinstance(value, str):
+                raise UsageError(f"{name}: expected the name of a file; found something else")
+            self.gathered.arguments[name] = _inside(folder, value)
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
         elif isinstance(value, str) and name in OF_FILES:
-            text = _unbounded(value) if name == "window" else value
-            if name == "mask" and value == "causal" and not is_file(_inside(folder, value)):
-                raise UsageError("mask: expected a file; found 'causal'", hint="give --causal")
-            numbers = None if name in MATRICES else number_list(name, text)
+            numbers = None if name in MATRICES else number_list(name, value)
             if numbers is None:
                 self.take_array(name, self.read_named(value, folder, source))
             else:
@@ -172,36 +224,34 @@ class Reader:
             self._take_value(name, value, source)
 
     def _take_value(self, name: str, value: object, source: str | None) -> None:
-        first = value[0] if isinstance(value, list) and value else None
-        if name in MATRICES and isinstance(first, str) and is_spaced(first):
+        if name in MATRICES and isinstance(value, list) and value and isinstance(value[0], str):
             raise InputError(
-                f"{source or name}: expected numbers; found the text {quoted(first)}",
-                hint=f"separate the numbers by commas: [{', '.join(first.split())}]",
+                f"{source or name}: expected numbers; found the text {quoted(value[0])}",
+                hint="numbers are separated by commas: [1, 0, 1]",
             )
         self.gathered.arguments[name] = value
-        # What stood in a file before must not be blamed for it.
-        self.gathered.sources.pop(name, None)
         if source is not None:
             self.gathered.sources[name] = source
 
-    def _take_plain(self, value: object, source: str | None) -> None:
-        if _is_plain(source, value):
-            self.gathered.arguments["scale"] = 1.0
-
     def take_array(self, name: str, array: LoadedArray) -> None:
         """Note an array, its file, and the labels of its rows."""
-        self.gathered.arguments[name] = self.values(array)
-        self.gathered.sources[name] = array.name
+        one = self.layer_of(array) if name in _LAYERED or array.values.ndim > MOST_AXES else array
+        self.gathered.arguments[name] = self.values(one)
+        self.gathered.sources[name] = one.name
+        if name in ("query", "key") and array.column_labels:
+            self._features[name] = array.column_labels, array.name
         found = [(rows_are, array.row_labels) for rows_are in ROWS_ARE.get(name, ())]
         if name in COLUMNS_ARE:
             found.append((COLUMNS_ARE[name], array.column_labels))
-        if name in self._features:
-            self._features[name] = array.column_labels, array.name
         for which, labels in found:
             # One row of a mask or bias stands for every query.
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
                 known, file = self._found_labels.setdefault(which, (labels, array.name))
                 advise_on_order(array.name, labels, file, known)
+
+    def layer_of(self, array: LoadedArray) -> LoadedArray:
+        """Return the layer that is asked for of an array that holds several."""
+        return one_layer(array, self.layer)
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
         """Return the numbers of an array that may be an input, and note whether they are bfloat16.
@@ -215,81 +265,11 @@ class Reader:
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
 
-    def embed(self, threads: int | None) -> None:
-        """Read the layer of a checkpoint, and make query, key and value from embeddings."""
-        arguments = self.gathered.arguments
-        if not any(name in arguments for name in ("x", *MODELS, "positions", *PROJECTIONS, *NORMS)):
+    def advise_on_features(self) -> None:
+        """Warn where the columns of query and key have the same names in another order."""
+        if len(self._features) > 1:
             (own, file), (known, other) = self._features["key"], self._features["query"]
             advise_on_order(file, own, other, known)
-            return
-        # Most problems have none of it: they start without these modules.
-        from attncli.gather.embedding import project_arguments  # noqa: PLC0415
-
-        checkpoint, config = (arguments.pop(name, None) for name in MODELS)
-        if checkpoint is not None:
-            self._take_layer(str(checkpoint), None if config is None else str(config))
-        elif config is not None:
-            raise UsageError(
-                f"config: {printable(str(config))} says how the layers of a checkpoint attend, but "
-                "there is none",
-                hint="give --checkpoint model.safetensors#PREFIX",
-            )
-        project_arguments(self.gathered, threads=threads)
-
-    def _take_layer(self, checkpoint: str, config: str | None) -> None:
-        from attncli.checkpoints.layers import choose_layer  # noqa: PLC0415
-        from attncli.gather.layer import StoredLayer, add_layer, warn_of_options  # noqa: PLC0415
-
-        file, prefix = split_member(checkpoint)
-        contents = self.read(file)
-        if isinstance(contents, LoadedArray):
-            raise InputError(
-                f"{contents.name}: expected a checkpoint of named weights; found one array",
-                hint="give single matrices with --wq, --wk and --wv",
-            )
-        members = contents.entries
-
-        def fetch(name: str) -> npt.NDArray[Any]:
-            entry = members[name]
-            if isinstance(entry, LoadedArray):
-                return self.values(entry)
-            raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
-
-        layer, self._unmet = leave_out_of_layer(
-            choose_layer(members, prefix, contents.name),
-            self._left,
-            self._unmet,
-            contents.name,
-            configured=config is not None,
-        )
-        attends = None
-        if config is not None:
-            attends, layer = self._layer_config(config, layer)
-        warn_of_options(contents, self.gathered.arguments)
-        add_layer(self.gathered, StoredLayer(contents.name, layer, fetch), attends)
-
-    def _layer_config(self, config: str, layer: Layer) -> tuple[LayerConfig, Layer]:
-        """Read how a layer attends, and note it where no option says it or leaves it out."""
-        from attncli.checkpoints.config import layer_config  # noqa: PLC0415
-        from attncli.gather.embedding import count_tokens  # noqa: PLC0415
-        from attncli.gather.layer import add_config  # noqa: PLC0415
-        from attncli.loading.json_text import read_settings  # noqa: PLC0415
-
-        self._note_input(config)
-        settings = read_settings(config, "the config.json of a model")
-        name = printable(config)
-        tokens = count_tokens(self.gathered.arguments)
-        given = self.gathered.arguments
-        attends = layer_config(settings, layer.prefix, name, tokens=tokens, given=given)
-        unmet = self._unmet.difference(given)
-        attends, layer = leave_out_of_config(attends, layer, self._left, unmet, name)
-        add_config(self.gathered, layer, attends, name)
-        return attends, layer
-
-    def forget_labels(self) -> None:
-        """Pass over the labels of a problem file: tokens that are given take their place."""
-        for name in ("query_labels", "key_labels"):
-            self.gathered.arguments.pop(name, None)
 
     def name_tokens(self) -> None:
         """Spread tokens over queries and keys; labels found in matrix files come last."""
@@ -303,21 +283,22 @@ class Reader:
                 arguments.setdefault(name, self._found_labels[name][0])
             check_labels(name, cast("tuple[str, ...] | None", arguments.get(name)))
 
-    def _labels(self, name: str, value: object, folder: str) -> tuple[str, ...]:
-        if isinstance(value, LoadedArray):
-            return tuple(_number_label(number) for number in value.values.ravel().tolist())
-        if isinstance(value, (list, tuple)):
-            return tuple(str(label) for label in value)
-        text = str(value)
-        path = _inside(folder, text)
-        file, member = split_member(path)
-        if member is not None and os.path.isfile(file):  # noqa: PTH113
-            self._note_input(path)
-            return self._labels(name, label_member(file, member), folder)
-        if text == "-" or is_readable(path) or is_meant_as_file(text):
-            self._note_input(path)
-            return label_file(path)
-        return split_labels(name, text)
+
+def _is_rule(name: str) -> bool:
+    """Return whether a name is that of a rule in another library."""
+    here = ELSEWHERE.get(name.lower())
+    return here is not None and here.rule
+
+
+def _is_set(document: LoadedMapping, name: str) -> bool:
+    """Return whether an entry is more than null, false, zero, or an array without numbers."""
+    try:
+        value = document.entries[name]
+    except InputError:  # of elements that are not read
+        return True
+    if isinstance(value, LoadedArray):
+        return value.values.size > 1 or (value.values.size == 1 and bool(value.values.any()))
+    return value not in (None, False, 0)
 
 
 @contextmanager
@@ -333,6 +314,11 @@ def _named_by(source: str | None) -> Iterator[None]:
 
 def _check_axes(shape: tuple[int, ...], name: str) -> None:
     """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
+    if len(shape) == MOST_AXES + 1:
+        raise InputError(
+            f"{name}: expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})",
+            hint=f"--layer N takes one of {shape[0]} layers, counted from 0",
+        )
     if not 1 <= len(shape) <= MOST_AXES:
         msg = f"{name}: expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})"
         raise InputError(msg, hint=fewer_axes(shape))
@@ -349,38 +335,9 @@ def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) 
     raise UsageError(what, hint=hint) if file is None else InputError(f"{file}: {what}", hint=hint)
 
 
-def _refuse_dumped(document: LoadedMapping, name: str, full: str) -> None:
-    """Refuse an entry of a dump that is not of the kind that an option takes."""
-    value, where = document.entries[name], f"{document.name}#{printable(name)}"
-    if isinstance(value, str) and full not in WORDS:
-        # What a program dumped names no files.
-        raise InputError(f"{where}: expected real numbers; found text")
-    if full in SINGLE and not is_single(value):
-        raise InputError(
-            f"{where}: expected a single value; found an array",
-            hint=f"--without {printable(name)} leaves it out",
-        )
-
-
 def _is_plain(source: str | None, value: object) -> bool:
     name = "plain" if source is None else f"plain ({source})"
     return flag(name, value.values if isinstance(value, LoadedArray) else value)
-
-
-def _number_label(number: float) -> str:
-    """Return a number as a name: a whole one with all its digits."""
-    return str(int(number)) if float(number).is_integer() else f"{number:g}"
-
-
-def _unbounded(window: str) -> str:
-    """Return a window with −1 for none."""
-    return ",".join("-1" if side.strip() == "none" else side for side in window.split(","))
-
-
-def _file_name(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{name}: expected the name of a file; found something else")
-    return value
 
 
 def _inside(folder: str, file: str) -> str:

@@ -78,7 +78,10 @@ def offset_of(named: Names, name: str, value: object, weight: Array) -> Array | 
 def refuse_rows(name: str, weight: Array, width: int, expected: str) -> None:
     """Refuse a weight that has not a row for each column of what it multiplies."""
     if weight.shape[0] != width:
-        turned = f"{name} looks transposed: expected (in, out), as in X · W"
+        turned = (
+            f"{name} fits the other way round: X · W takes it as (in, out), and nn.Linear stores "
+            "it as (out, in) (--transposed)"
+        )
         raise ShapeError(
             f"{name}: expected {expected}; found shape {_shape(weight)}",
             hint=turned if weight.shape[1] == width else None,

@@ -1,0 +1,177 @@
+"""Where a problem comes from: the one place that knows what the files of a command stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from attncli.errors import InputError, UsageError
+from attncli.example import EXAMPLE
+from attncli.gather.entries import KNOWN, PROJECTIONS, full_name, nearest_name
+from attncli.loading import is_stream, split_member
+from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.loading.number import is_numeric, is_truth
+from attncli.names import INPUTS, OUTPUTS
+from attncli.text import counted, first_few, printable, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from attncli.gather.reader import Reader
+
+__all__ = ["LeftOut", "one_layer", "problem_source"]
+
+_LISTED = 16
+
+
+def problem_source(
+    files: Sequence[str], given: Collection[str], kind: str, reader: Reader
+) -> LoadedMapping:
+    """Return what the files of a command hold, by the names that a problem file has for it.
+
+    Parameters
+    ----------
+    files : sequence of str
+        Files, members of files (``FILE#NAME``), or ``-``.
+    given : collection of str
+        The names of the options.
+    kind : {"weights", "scores"}
+        What one array alone is, unless projections make it embeddings.
+    reader : Reader
+
+    Returns
+    -------
+    LoadedMapping
+        A problem file itself; ``query``, ``key`` and ``value`` of as many files; ``x``, ``weights``
+        or ``scores`` of one array; the built-in example, under no name, where nothing is given.
+
+    Raises
+    ------
+    AttnError
+        There are too many files, or one cannot be read as what it should be.
+    """
+    projections = [name for name in (*PROJECTIONS, "checkpoint") if name in given]
+    if not files:
+        if any(name in given for name in (*INPUTS, "x")):
+            return LoadedMapping({}, "")
+        for name in projections:
+            raise UsageError(
+                f"{name} is for embeddings, but no file of embeddings is given",
+                hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
+            )
+        return LoadedMapping({**EXAMPLE}, "")
+    _refuse_values(files)
+    if len(files) == 1:
+        contents = reader.read(files[0])
+        if isinstance(contents, LoadedArray):
+            return LoadedMapping({"x" if projections else kind: contents}, contents.name)
+        return contents
+    if len(files) > len(INPUTS):
+        raise UsageError(
+            f"expected one problem file, or the files Q K V; found {len(files)} files",
+            hint="a problem file (YAML, JSON, NPZ, safetensors) names query, key and value",
+        )
+    arrays = [reader.read_array(file) for file in files]
+    name = " ".join(array.name for array in arrays)
+    return LoadedMapping(dict(zip(INPUTS, arrays, strict=False)), name)
+
+
+def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
+    """Return one layer of an array whose first axis counts layers; the array itself without one.
+
+    Raises
+    ------
+    InputError
+        The array has no such axis, or fewer layers.
+    """
+    if layer is None:
+        return array
+    shape = array.values.shape
+    if len(shape) < 3:
+        raise InputError(
+            f"{array.name}: --layer {layer} needs a first axis that counts layers; found shape "
+            f"{shape}"
+        )
+    if not -shape[0] <= layer < shape[0]:
+        raise InputError(
+            f"{array.name}: --layer {layer} is out of range for {counted(shape[0], 'layer')}, "
+            "counted from 0"
+        )
+    return LoadedArray(array.values[layer], f"{array.name}, layer {layer}", printed=array.printed)
+
+
+class LeftOut:
+    """The names that ``without`` gives, and what there was to leave out.
+
+    Parameters
+    ----------
+    without : str or iterable of str, or None
+        ``"causal,mask"``, or the names.
+
+    Raises
+    ------
+    UsageError
+        One is no name.
+    """
+
+    def __init__(self, without: object) -> None:
+        names = without.split(",") if isinstance(without, str) else without or ()
+        try:
+            each = [*names] if isinstance(names, Iterable) else [names]
+        except TypeError:  # an array without axes
+            each = [names]
+        self._names = {_checked(name) for name in each}
+        self._met: set[str] = set()
+        self._held: dict[str, None] = {}  # in their order
+
+    def takes(self, name: str) -> bool:
+        """Return whether an entry is left out."""
+        full = full_name(name)
+        self._held[name] = None
+        if full in self._names:
+            self._met.add(full)
+        return full in self._names
+
+    def refuse_unmet(self, given: Collection[str]) -> None:
+        """Refuse names that nothing had; options that are given serve as well.
+
+        Raises
+        ------
+        UsageError
+        """
+        for name in sorted(self._names - self._met - {*given}):
+            # Options first: beside them a file may hold a thousand outputs.
+            held = sorted(self._held, key=lambda one: full_name(one) not in KNOWN)
+            there = f"there are {first_few([*map(printable, held)], _LISTED)}" if held else None
+            raise UsageError(
+                f"without: there is no {quoted(name)} to leave out",
+                hint=there if name in KNOWN else nearest_name(name) or there,
+            )
+
+
+def _checked(name: object) -> str:
+    full = full_name(name.strip()) if isinstance(name, str) else ""
+    if not full:
+        raise UsageError(
+            f"without: expected names of entries, as in causal,mask; found {quoted(str(name))}"
+        )
+    return full
+
+
+def _refuse_values(files: Sequence[str]) -> None:
+    """Refuse words that are no files but values, which belong to an option."""
+    for file in files:
+        if not (file in OUTPUTS or is_numeric(file) or is_truth(file)):
+            continue
+        if not is_stream(file) and not _exists(split_member(file)[0]):
+            raise UsageError(
+                f"{quoted(file)} is no file",
+                hint="a list behind an option has commas and no spaces (--show weights,context); "
+                "a switch such as --causal has no value",
+            )
+
+
+def _exists(path: str) -> bool:
+    from pathlib import Path  # noqa: PLC0415
+
+    return Path(path).exists()
