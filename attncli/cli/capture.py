@@ -65,9 +65,9 @@ def capture(options: CaptureOptions, screen: ScreenOptions) -> None:
     Each attention call becomes one file with query, key, value, mask, options and the model's own
     output. Every other command reads the folder: heatmap dumps/ --layer 3.
 
-    Example: attncli capture ./bert --text "The cat sat on the mat because it was tired."
+    Example: attncli capture bert --text "The cat sat on the mat."
 
-    Example: attncli capture ./llama --prompt-file prompt.txt --layers 0:4 --generate 5 --out dumps
+    Example: attncli capture llama --prompt-file prompt.txt --generate 5
     """
     from attncli.capture.models import run_model
 
