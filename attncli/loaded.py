@@ -33,6 +33,7 @@ def load(
     *files: str | os.PathLike[str],
     dtype: str | None = None,
     layer: int | None = None,
+    header: str = "auto",
     without: str | Iterable[str] | None = None,
     **options: object,
 ) -> Problem:
@@ -49,6 +50,8 @@ def load(
         How 2-byte elements of NPY files without a type of their own are read.
     layer : int, optional
         The layer, counted from 0, of inputs whose first axis counts layers.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a table names its columns.
     without : str or iterable of str, optional
         Entries of the problem file, of what the configuration says, or ``wo``, ``bo`` and
         ``sinks`` of the checkpoint's layer, that are left out: ``"causal,mask"`` or their names.
@@ -87,7 +90,7 @@ def load(
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}
-    gathered = gather(names, given, without=without, dtype=dtype, layer=layer)
+    gathered = gather(names, given, without=without, dtype=dtype, header=header, layer=layer)
     if isinstance(gathered, Finished):
         raise gathered.refusal("embeddings need wq, wk and wv, or a checkpoint")
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)

@@ -118,7 +118,9 @@ def _outputs(
 
     problem = question.problem
     read = {
-        n: one_layer(read_array(f, dtype=options.dtype, entry=n), options.layer)
+        n: one_layer(
+            read_array(f, dtype=options.dtype, header=options.header, entry=n), options.layer
+        )
         for n, f in files.items()
     }
     if "context" in read:

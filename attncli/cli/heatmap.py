@@ -313,7 +313,7 @@ def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> No
 def _subtrahend(asked: Asked | Finished, file: str, options: ProblemOptions) -> Finished:
     from attncli.gather import Finished, advise_on_dtype, gather
 
-    second = gather([file], dtype=options.dtype, layer=options.layer)
+    second = gather([file], dtype=options.dtype, header=options.header, layer=options.layer)
     if not isinstance(second, Finished):
         raise UsageError(
             f"--minus: expected finished weights; {file} holds a problem",

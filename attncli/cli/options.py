@@ -216,6 +216,9 @@ class ProblemOptions:
         None,
         "Read 2-byte elements of NPY and NPZ files as bfloat16, unless they are float16.",
     )
+    header: Literal["auto", "yes", "no"] = option(
+        SHAPES, None, "Whether the first row of a table names its columns.", default="auto"
+    )
     tokens: str | None = option(
         LABELS, "LABELS", "Names of both queries and keys: a file with one per line, or a,b,c."
     )
@@ -227,7 +230,7 @@ class ProblemOptions:
         values = {
             name: value
             for name, value in vars(self).items()
-            if name not in ("files", "without", "dtype", "layer")
+            if name not in ("files", "without", "dtype", "header", "layer")
         }
         if values.pop("alibi"):
             if values["alibi_slopes"] is not None:

@@ -147,6 +147,7 @@ def ask_or_read(
         without=options.without,
         dtype=options.dtype,
         layer=options.layer,
+        header=options.header,
         kind=kind,
         saved=saved,
         more=more,

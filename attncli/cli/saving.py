@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,6 +76,12 @@ def _save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
         raise UsageError(
             f"--save {text}: expected NAME=PATH; found no name",
             hint=f"for a file of that name write ./{text}",
+        )
+    if others := re.findall(rf",(?:{'|'.join(SHOWABLE)})=", path):
+        files = re.split(rf",(?={others[0][1:]})", text, maxsplit=1)
+        raise UsageError(
+            f"--save {text}: expected one file; found several",
+            hint=f"repeat the option: {' '.join(f'--save {shlex.quote(file)}' for file in files)}",
         )
     several = tuple(dict.fromkeys(name.split(",")))
     if separator and set(several) <= set(SHOWABLE):

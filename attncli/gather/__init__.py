@@ -29,6 +29,7 @@ def gather(
     without: str | Iterable[str] | None = None,
     dtype: str | None = None,
     layer: int | None = None,
+    header: str = "auto",
     kind: Kind = "weights",
     saved: bool = False,
     more: Collection[str] = (),
@@ -53,6 +54,8 @@ def gather(
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     layer : int, optional
         The layer, counted from 0, of inputs or outputs whose first axis counts layers.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a table names its columns.
     kind : {"weights", "scores"}
         What a single array is, and what counts in a document without query and key.
     saved : bool
@@ -72,7 +75,7 @@ def gather(
     given = {name: value for name, value in (options or {}).items() if value is not None}
     refuse_two_streams((*files, *given.values(), *more))
     refuse_plain_scaled(given)
-    left, reader = LeftOut(without), Reader(dtype, layer)
+    left, reader = LeftOut(without), Reader(dtype, layer, header)
     document = problem_source(files, given, kind, reader)
     if is_finished(document, kind, given, left, saved=saved):
         return take_finished(document, kind, given, left, reader)

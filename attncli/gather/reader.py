@@ -101,12 +101,14 @@ class Reader:
         As in `attncli.loading.read`.
     layer : int or None
         Which layer is taken of arrays that hold several.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a table names its columns.
     """
 
-    def __init__(self, dtype: str | None, layer: int | None = None) -> None:
+    def __init__(self, dtype: str | None, layer: int | None = None, header: str = "auto") -> None:
         self.gathered = Gathered()
         self.layer = layer
-        self._dtype = dtype
+        self._dtype, self._header = dtype, header
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
         # The names of the components of query and key.
@@ -115,12 +117,12 @@ class Reader:
     def read(self, file: str) -> LoadedArray | LoadedMapping:
         """Return what a file holds."""
         self.note_input(file)
-        return read(file, dtype=self._dtype)
+        return read(file, dtype=self._dtype, header=self._header)
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
         self.note_input(file)
-        return read_array(file, dtype=self._dtype)
+        return read_array(file, dtype=self._dtype, header=self._header)
 
     def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
         """Return the one array of a file that an entry of a problem file or an option names."""
