@@ -37,7 +37,7 @@ IMPORTED_BY = {
     "torch": {"capture", "loading"},
     "transformers": {"capture"},
     "view": {"cli", "explanation"},
-    "loading": {"cli", "gather", "describing"},
+    "loading": {"cli", "gather"},
     "gather": {"cli", "loaded"},
     "typer": {"cli"},
     "rich": {"cli", "view"},

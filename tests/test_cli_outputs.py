@@ -519,3 +519,17 @@ def test_explain_rounds_a_number_as_compute_does(folder: Path, attncli: Run) -> 
         told = attncli("explain", *words, "--query", str(query)).good().text
         lines = [line for line in told.splitlines() if line.startswith("score(")]
         assert [float(line.split("= ")[-1]) for line in lines] == [float(one) for one in scores]
+
+
+def test_two_files_behind_one_save_are_told_to_be_two_options(tutorial, attncli):
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--save", "weights=w.csv,context=c.csv")
+    assert ran.code == 2
+    assert "--save weights=w.csv --save context=c.csv" in ran.messages[1]
+    assert not list(tutorial.glob("*c.csv"))
+
+
+@pytest.mark.parametrize("ends", [["--save", "w.csv"], ["-f", "csv"]])
+def test_an_output_that_was_asked_for_is_not_dropped(tutorial, attncli, ends):
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--show", "weights,context", *ends)
+    assert ran.code == 2
+    assert ran.messages[0] == "error: csv holds one array; found weights and context"

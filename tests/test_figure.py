@@ -19,8 +19,8 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 from process import long_but
 
-from attncli.describing.pictures import picture_format, read_texts
 from attncli.errors import InputError
+from attncli.loading.pictures import picture_format, read_texts
 from attncli.view.color import blues, diverging, ink
 from attncli.view.figure import drawing
 from attncli.view.figure.drawing import Look, NoRoomError

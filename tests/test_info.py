@@ -20,10 +20,10 @@ from process import ROOT
 from rich.console import Console
 
 from attncli.checkpoints.names import find_layers
-from attncli.describing.files import FileInfo, LayerInfo, inspect
-from attncli.describing.survey import Survey, survey
+from attncli.cli.info import _layers
 from attncli.dtypes import as_bfloat16
-from attncli.view.info import info_parts
+from attncli.loading.info import FileInfo, Survey, inspect, survey
+from attncli.view.info import LayerInfo, info_parts
 
 CHECKPOINT = ROOT / "tests/data/minilm/attention.safetensors"
 
@@ -65,7 +65,7 @@ def test_survey_is_what_a_loop_finds(array):
 
 
 def test_survey_goes_block_by_block(monkeypatch):
-    monkeypatch.setattr("attncli.describing.survey._BLOCK", 7)
+    monkeypatch.setattr("attncli.loading.info._BLOCK", 7)
     array = np.arange(100.0).reshape(10, 10)
     array[3, 3], array[9, 9] = np.nan, np.inf
     assert survey(array) == Survey(0.0, 98.0, nan=1, inf=1)
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_named_all_the_same(attncli, folder):
     np.save("o.npy", np.array([{}, []], dtype=object))
     np.savez("m.npz", good=np.ones(2), bad=np.array([["a", "b"]]))
     objects, mixed = told(attncli, "o.npy", "m.npz")
-    assert objects["members"][0]["dtype"] == "|O"
+    assert objects["members"][0]["dtype"] == "Python objects"
     assert "unpickling" in objects["members"][0]["note"]
     found = {member["name"]: member for member in mixed["members"]}
     assert found["good"]["max"] == 1.0
@@ -262,7 +262,8 @@ def printed(path, width, *, unicode=True):
     """Return what a terminal of so many columns shows of a file."""
     stream = io.StringIO()
     screen = Console(file=stream, width=width, color_system=None)
-    for part in info_parts(inspect(path), width=width, unicode=unicode):
+    found = inspect(path)
+    for part in info_parts(found, _layers(found), width=width, unicode=unicode):
         screen.print(part)
     return stream.getvalue()
 
@@ -353,11 +354,44 @@ def test_a_narrow_terminal_loses_no_number(folder, width):
     assert ("dtype" in words) is (width > 56)
 
 
-def test_structures_are_named_in_a_word(attncli, folder):
-    np.save("s.npy", np.zeros(3, [("a", "f4"), ("b", "i4")]))
-    (entry,) = told(attncli, "s.npy")
-    assert entry["members"][0]["dtype"] == "structured"
+def test_structures_are_columns_or_named_in_a_word(attncli, folder):
+    np.save("s.npy", np.zeros(3, [("a", "f4"), ("b", "U4")]))
+    np.save("r.npy", np.ones(3, [("a", "f4"), ("b", "i4")]))
+    words, numbers = told(attncli, "s.npy", "r.npy")
+    assert words["members"][0]["dtype"] == "structured"
+    assert numbers["members"][0]["shape"] == [3, 2]
+    assert numbers["members"][0]["note"] == "columns: a, b"
     assert "fortran_order" not in attncli("info", "s.npy").text
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("t.txt", "The\ncat\nsat on\n"),
+        ("t.json", '["The", "cat", "sat on"]'),
+        ("t.yaml", "- The\n- cat\n- sat on\n"),
+        ("t.csv", "The\ncat\nsat on\n"),
+    ],
+)
+def test_a_file_of_labels_is_told_to_be_one(attncli, folder, file, text):
+    Path(file).write_text(text)
+    (member,) = told(attncli, file)[0]["members"]
+    assert (member["dtype"], member["shape"]) == ("text", [3])
+    assert member["note"] == "labels: The, cat, sat on"
+
+
+@pytest.mark.parametrize("text", ["1,2\n3,x\n", "a,b\nc,d\n", "The\n1.5\ncat\n", "{"])
+def test_a_broken_table_is_no_file_of_labels(attncli, folder, text):
+    Path("t.txt").write_text(text)
+    ran = attncli("info", "t.txt")
+    assert ran.code == (0 if text == "{" else 2)
+
+
+def test_a_long_note_is_wrapped(folder):
+    np.save("o.npy", np.array([{}, []], dtype=object))
+    lines = printed("o.npy", 70).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert "which only unpickling could read" in " ".join(" ".join(lines).split())
 
 
 def test_what_is_not_finite_is_told_apart(attncli, folder):
@@ -384,8 +418,8 @@ def test_the_dtype_that_is_asked_for_is_told_without_reading_the_numbers(attncli
 
 def test_what_a_long_list_of_layers_leaves_out_is_said() -> None:
     (layer,) = find_layers(["wq", "wk", "wv"])
-    many = FileInfo("f", layers=(LayerInfo("f", layer, None),) * 1001)
-    assert "… 1 more layer (--format json has all)" in map(str, info_parts(many))
+    many = [LayerInfo("f", layer, None)] * 1001
+    assert "… 1 more layer (--format json has all)" in map(str, info_parts(FileInfo("f"), many))
 
 
 def test_numbers_that_are_all_finite_are_said_to_be_even_without_room() -> None:
@@ -404,10 +438,11 @@ def test_texts_of_a_picture_are_wrapped_behind_their_name(folder: Path, attncli)
     assert "title: a title" in text
 
 
-def test_one_member_of_a_layer_is_no_layer(folder: Path) -> None:
+def test_one_member_of_a_layer_is_no_layer(folder: Path, attncli) -> None:
     np.savez("c.npz", in_proj_weight=np.ones((6, 2)))
-    assert len(inspect("c.npz").layers) == 1
-    assert inspect("c.npz#in_proj_weight").layers == ()
+    whole, member = told(attncli, "c.npz", "c.npz#in_proj_weight")
+    assert len(whole["layers"]) == 1
+    assert member["layers"] == []
 
 
 def test_layers_may_be_named_with_slashes(folder: Path, attncli) -> None:

@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from attncli import InputError
-from attncli.describing.files import inspect
 from attncli.loaded import load
 from attncli.loading import read
 
@@ -68,11 +67,11 @@ def test_the_files_lie_beside_the_index(arrays: dict[str, np.ndarray], folder: P
     np.testing.assert_array_equal(found.values, arrays[NAMES[3]])
 
 
-def test_info_lists_members_and_layers(arrays: dict[str, np.ndarray]) -> None:
-    found = inspect(INDEX, numbers=False)
-    assert [member.name for member in found.members] == NAMES
-    assert {member.shape for member in found.members} == {(8, 8)}
-    assert [layer.argument for layer in found.layers] == [f"{INDEX}#layers.0.self_attn"]
+def test_info_lists_members_and_layers(arrays: dict[str, np.ndarray], attncli) -> None:
+    (found,) = attncli("info", INDEX, "--no-numbers", "-f", "json").good().json["files"]
+    assert [member["name"] for member in found["members"]] == NAMES
+    assert {tuple(member["shape"]) for member in found["members"]} == {(8, 8)}
+    assert [layer["checkpoint"] for layer in found["layers"]] == [f"{INDEX}#layers.0.self_attn"]
 
 
 @pytest.mark.parametrize(

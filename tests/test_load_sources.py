@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from process import COMMAND, environment
 
 from attncli.errors import InputError
 from attncli.loading import LoadedMapping, Member, describe, read, read_array, source, split_member
@@ -285,3 +287,27 @@ def test_streams_are_read_in_bounded_time(here):
     began = time.process_time()
     refusal("-", stdin=io.BytesIO(bytes(50 * 2**20)))
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--mask", "1,1,0\n1,1,1\n"),
+        ("--bias", "0,0.5,0\n0,1,0\n"),
+        ("--query-labels", "the\ncat\n"),
+        ("--key-labels", "a\nb\nc\n"),
+    ],
+)
+def test_a_pipe_of_the_shell_is_a_file_for_every_option(tutorial, option, text):
+    """What bash writes for <(command) is /dev/fd/63, or another number."""
+    (tutorial / "given.txt").write_text(text)
+    found = []
+    for name in ("given.txt", "<(cat given.txt)"):
+        line = f"exec {shlex.join(COMMAND)} compute <(cat q.csv) k.csv v.csv {option} {name}"
+        done = subprocess.run(
+            ["bash", "-c", line], capture_output=True, env=environment(), check=False
+        )
+        assert done.stderr == b""
+        found.append(done.stdout)
+    assert found[0] == found[1]
+    assert b"/dev/fd" not in found[1]

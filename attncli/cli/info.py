@@ -24,7 +24,8 @@ from attncli.names import SCHEMA
 from attncli.text import json_text
 
 if TYPE_CHECKING:
-    from attncli.describing.files import FileInfo
+    from attncli.loading.info import FileInfo
+    from attncli.view.info import LayerInfo
 
 __all__ = ["info"]
 
@@ -86,7 +87,7 @@ def info(options: InfoOptions, screen: ScreenOptions) -> None:
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
     """Return what the good files hold; one bad file does not hide the others."""
-    from attncli.describing.files import inspect
+    from attncli.loading.info import inspect
 
     found, errors = [], []
     for file in files:
@@ -97,10 +98,32 @@ def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], 
     return found, errors
 
 
+def _layers(file: FileInfo) -> list[LayerInfo]:
+    """Return the attention layers among the members of a file."""
+    from attncli.checkpoints.layers import layer_widths
+    from attncli.checkpoints.names import find_layers
+    from attncli.loading import split_member
+    from attncli.view.info import LayerInfo
+
+    if split_member(file.name)[1] is not None:
+        return []
+    # A word in the place of an array is a file's name in a problem.
+    shapes = {member.name: member.shape for member in file.members if member.shape}
+    return [
+        LayerInfo(
+            f"{file.name}#{layer.prefix}" if layer.prefix else file.name,
+            layer,
+            layer_widths(layer, shapes),
+        )
+        for layer in find_layers(shapes)
+    ]
+
+
 def _print_json(found: list[FileInfo]) -> None:
     from attncli.view.info import info_dict
 
-    print_document(json_text({"schema": SCHEMA, "files": [info_dict(each) for each in found]}))
+    files = [info_dict(each, _layers(each)) for each in found]
+    print_document(json_text({"schema": SCHEMA, "files": files}))
 
 
 def _print_tables(found: list[FileInfo], color: str) -> None:
@@ -109,5 +132,5 @@ def _print_tables(found: list[FileInfo], color: str) -> None:
     screen = console(color)
     for each in found:
         width = screen.width if is_terminal() else None
-        for part in info_parts(each, width=width, unicode=shows_unicode()):
+        for part in info_parts(each, _layers(each), width=width, unicode=shows_unicode()):
             screen.print(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.padding import Padding
 from rich.text import Text
@@ -14,16 +14,19 @@ from attncli.view.lined import lined_table
 from attncli.view.signs import known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
-    from attncli.describing.files import FileInfo, LayerInfo, MemberInfo
+    from attncli.checkpoints.layers import Widths
+    from attncli.checkpoints.names import Layer
+    from attncli.loading.info import FileInfo, MemberInfo
 
-__all__ = ["info_dict", "info_parts"]
+__all__ = ["LayerInfo", "info_dict", "info_parts"]
 
 _GAP, _INDENT = 2, 4
-_NOTE_WIDTH, _LONG_NOTE = 60, 10_000
+# Letters of a note in a terminal, where it is wrapped, and in a pipe.
+_NOTE_WIDTH, _LONG_NOTE = 240, 10_000
 # What names, notes and texts of pictures may be folded to in a table.
 _NAME_WIDTH, _LEAST_NOTE, _LEAST_TEXT = 16, 20, 30
 _LEFT = ("shape", "dtype")
@@ -32,14 +35,36 @@ _HEADINGS = ("member", "shape", "dtype", "min", "max", "NaN/inf")
 _MOST_ROWS = 1000
 
 
+class LayerInfo(NamedTuple):
+    """One attention layer of a checkpoint.
+
+    Attributes
+    ----------
+    argument : str
+        What to give to ``--checkpoint``.
+    layer : Layer
+    widths : Widths or None
+        None where its members have shapes that no layer has.
+    """
+
+    argument: str
+    layer: Layer
+    widths: Widths | None
+
+
 def info_parts(
-    info: FileInfo, *, width: int | None = 80, unicode: bool = True
+    info: FileInfo,
+    layers: Sequence[LayerInfo] = (),
+    *,
+    width: int | None = 80,
+    unicode: bool = True,
 ) -> Iterator[RenderableType]:
     """Yield the tables of one file: its members, then its attention layers.
 
     Parameters
     ----------
     info : FileInfo
+    layers : sequence of LayerInfo
     width : int or None
         Columns of the terminal: long notes are shortened, and a table that has no room becomes
         lines. None if there is no edge.
@@ -53,12 +78,12 @@ def info_parts(
         yield from _rest(len(info.members), "member")
     if info.picture:
         yield from _texts(info, width, unicode=unicode)
-    if info.layers:
+    if layers:
         yield Text("")
-        yield Text(counted(len(info.layers), "attention layer"), style="bold")
-        for layer in info.layers[:_MOST_ROWS]:
+        yield Text(counted(len(layers), "attention layer"), style="bold")
+        for layer in layers[:_MOST_ROWS]:
             yield from _layer_lines(layer)
-        yield from _rest(len(info.layers), "layer")
+        yield from _rest(len(layers), "layer")
     yield Text("")
 
 
@@ -68,7 +93,7 @@ def _rest(count: int, noun: str) -> Iterator[Text]:
         yield Text(f"… {more} (--format json has all)", style="dim italic")
 
 
-def info_dict(info: FileInfo) -> dict[str, Any]:
+def info_dict(info: FileInfo, layers: Sequence[LayerInfo] = ()) -> dict[str, Any]:
     """Return one file as data for JSON: exact numbers, null if there is none.
 
     Parameters
@@ -79,7 +104,7 @@ def info_dict(info: FileInfo) -> dict[str, Any]:
     if info.picture:
         return found | {"picture": info.picture, "metadata": dict(info.texts)}
     found["members"] = [_member_dict(member) for member in info.members]
-    found["layers"] = [_layer_dict(layer) for layer in info.layers]
+    found["layers"] = [_layer_dict(layer) for layer in layers]
     return found
 
 

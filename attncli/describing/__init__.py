@@ -1,1 +1,0 @@
-"""What a file holds: members, shapes, numbers."""
