@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from attncli.errors import UsageError
+from attncli.indices import range_of
 from attncli.text import counted, did_you_mean, first_few, label_text, quoted, whole_number
 from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["advise_on_order", "named_index"]
+__all__ = ["advise_on_order", "named_index", "named_range"]
 
 _PLURAL = {"query": "queries", "key": "keys"}
 
@@ -79,6 +80,7 @@ def named_index(
     )
 
 
+from attncli.indices import range_of
 def _places(text: str, labels: Sequence[str]) -> list[int]:
     """Return where a label stands, by itself, as tables show it, or with its index."""
     for written in (labels, [*map(_shown, labels)]):
