@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["ComputedMaps", "Difference", "FinishedMaps", "Maps", "Mean", "Strip"]
+__all__ = ["ComputedMaps", "Difference", "FinishedMaps", "Maps", "Mean"]
 
 Array: TypeAlias = npt.NDArray[Any]
 # From the first row to the one behind the last.

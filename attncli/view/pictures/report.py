@@ -90,4 +90,5 @@ def _title_and_end(verdict: Verdict) -> tuple[str, float | None]:
     tolerance = verdict.tolerance
     if not verdict.passed or tolerance is None or tolerance.absolute == 0:
         return title, None
-    return f"{title}, tolerance {number_text(tolerance.absolute)}", tolerance.absolute
+    end = number_text(tolerance.absolute).replace("-", "−")
+    return f"{title}, tolerance {end}", tolerance.absolute

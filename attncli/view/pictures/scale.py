@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from attncli.view.pictures.picture import Panel, Picture
 
 __all__ = [
-    "LEAST_TOP",
     "Ticks",
     "cell_texts",
     "fractions",
@@ -33,7 +32,7 @@ _LOG_SPAN = 1e-6
 # Over fewer decades than this, powers of ten alone would be one or two numbers.
 _FEW_DECADES = 2
 # Shares of a smaller end have no logarithm, or none of their own.
-LEAST_TOP = 1e-300
+_LEAST_TOP = 1e-300
 # A score below this, and so far beyond all others, hides its key: a large negative number was
 # added to it, as −10,000 or −1e9.
 _FILLED, _FAR = -1000.0, 100.0
@@ -112,13 +111,13 @@ def limits(
     if what == "weights":
         if vmax is None:
             vmax = float(cells.max(initial=0)) if log else ceiling(panels, pooled=pooled)
-        top = vmax if vmax >= LEAST_TOP else 1.0
+        top = vmax if vmax >= _LEAST_TOP else 1.0
         return _log_bottom(cells, top) if log else 0.0, top
     if vmax is None:
         most = float(cells.max(initial=0))
         least = _least_of_seen(cells, most) if what == "scores" else float(cells.min(initial=0))
         vmax = max(most, -least)
-    top = vmax if vmax >= LEAST_TOP else 1.0
+    top = vmax if vmax >= _LEAST_TOP else 1.0
     return -top, top
 
 
