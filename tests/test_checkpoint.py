@@ -18,7 +18,7 @@ from process import COMMAND, environment
 from attncli import AttnWarning, InputError, ShapeError, UsageError, solve
 from attncli.checkpoints.layers import choose_layer, layer_widths, read_layer
 from attncli.checkpoints.names import find_layers
-from attncli.loaded import load
+from attncli.gather.load import load
 
 # Layers named like Llama's bring the advice to rotate; one test below is about it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*with layers named as in:attncli.AttnWarning")

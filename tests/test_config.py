@@ -18,7 +18,7 @@ from attncli.checkpoints.config import layer_config, models
 from attncli.checkpoints.names import find_layers
 from attncli.checkpoints.rope import Rotary, scaled_frequencies
 from attncli.loading.json_text import read_settings
-from attncli.problem import Rope
+from attncli.problem.problem import Rope
 
 RECORDED = Path(__file__).parent / "data" / "transformers"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.npz"))

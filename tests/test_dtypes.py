@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attncli.dtypes import BFLOAT16, is_finite, parts, widen
+from attncli.numerics.dtypes import BFLOAT16, is_finite, parts, widen
 
 EVERY = np.arange(2**16, dtype=np.uint16).view(np.float16)
 FINITE = EVERY[np.isfinite(EVERY)]

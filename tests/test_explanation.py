@@ -13,8 +13,8 @@ from oracle import rotate as rotated_by_oracle
 from strategies import problems
 
 from attncli import AttnError, AttnWarning, UsageError, attention, load, pose
+from attncli.errors.names import OUTPUTS
 from attncli.explanation.explaining import explain, query_index
-from attncli.names import OUTPUTS
 from attncli.view.explanation.mapping import as_dict
 from attncli.view.explanation.markdown import as_markdown
 

@@ -21,8 +21,8 @@ from rich.console import Console
 
 from attncli.checkpoints.names import find_layers
 from attncli.cli.info import _layers
-from attncli.dtypes import as_bfloat16
 from attncli.loading.info import FileInfo, Survey, inspect, survey
+from attncli.numerics.dtypes import as_bfloat16
 from attncli.view.info import LayerInfo, info_parts
 
 CHECKPOINT = ROOT / "tests/data/minilm/attention.safetensors"

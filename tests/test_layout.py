@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import ShapeError, UsageError
-from attncli.layout import LAYOUTS, Layout
+from attncli.problem.layout import LAYOUTS, Layout
 
 B, H, L, D = 2, 3, 4, 5
 # Element (b, h, i, d) is 1000 b + 100 h + 10 i + d: it says itself where it belongs.

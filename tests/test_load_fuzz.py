@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from process import long_but
 
-from attncli.dtypes import BFLOAT16
 from attncli.errors import AttnError
 from attncli.loading import LoadedArray, LoadedMapping, describe, read
+from attncli.numerics.dtypes import BFLOAT16
 
 MATRIX = np.array([[1.5, -2.0, 3e-5], [4.0, 5.0, 6.0]])
 

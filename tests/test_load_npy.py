@@ -12,9 +12,9 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import AttnWarning, InputError, UsageError
 from attncli.loading import LoadedArray, Member, describe, read, read_array
+from attncli.numerics.dtypes import BFLOAT16, widen
 
 
 def npy(array, version=None):

@@ -9,9 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from attncli.dtypes import widen
 from attncli.errors import InputError
 from attncli.loading import LoadedMapping, Member, describe, read, read_array
+from attncli.numerics.dtypes import widen
 
 RNG = np.random.default_rng(3)
 Q, K = RNG.standard_normal((2, 3)), RNG.standard_normal((4, 3)).astype(np.float32)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attncli.dtypes import widen
 from attncli.errors import InputError
 from attncli.loading import LoadedMapping, Member, describe, read, read_array
+from attncli.numerics.dtypes import widen
 
 Q = np.random.default_rng(4).standard_normal((2, 3))
 

@@ -13,8 +13,8 @@ import pytest
 from process import COMMAND, environment
 
 from attncli.errors import InputError
+from attncli.errors.text import printable, quoted
 from attncli.loading import LoadedMapping, Member, describe, read, read_array, source, split_member
-from attncli.text import printable, quoted
 
 
 def npy(array):

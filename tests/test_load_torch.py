@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from process import measured
 
-from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import InputError
 from attncli.loading import LoadedArray, LoadedMapping, describe, read, read_array
+from attncli.numerics.dtypes import BFLOAT16, widen
 
 EXPECTED = np.array([[1.0, 0.5], [-2.0, 3.140625]])
 

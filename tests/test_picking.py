@@ -14,7 +14,7 @@ from process import Ran
 
 import attncli
 from attncli.errors import UsageError
-from attncli.indices import indices_in
+from attncli.numerics.indices import indices_in
 
 Run = Callable[..., Ran]
 BATCH, HEADS, GROUPS = 3, 8, 2

@@ -20,9 +20,8 @@ from attncli import (
     project,
     solve,
 )
-from attncli.dtypes import as_bfloat16
-from attncli.positions import sinusoidal
-from attncli.projection import as_heads
+from attncli.numerics.dtypes import as_bfloat16
+from attncli.numerics.positions import sinusoidal
 
 
 def drawn(seed, *shape):
@@ -104,14 +103,6 @@ def test_without_wv_there_is_no_value():
     assert project(np.ones((3, 2)), wq=w, wk=w).value is None
 
 
-def test_inputs_are_left_as_they_were():
-    x, (weights, biases) = drawn(1, 3, 4), layer(2, 4, 4, 4, 4)
-    before = [array.copy() for array in (x, *weights.values(), *biases.values())]
-    project(x, **weights, **biases, positions="sinusoidal")
-    for array, copy in zip((x, *weights.values(), *biases.values()), before, strict=True):
-        np.testing.assert_array_equal(array, copy)
-
-
 @pytest.mark.parametrize("kv_heads", [None, 1])
 def test_output_projection_mixes_the_heads_of_the_context(kv_heads):
     shared = 3 if kv_heads else 6
@@ -122,16 +113,6 @@ def test_output_projection_mixes_the_heads_of_the_context(kv_heads):
     expected = attention_oracle(made.query, made.key, made.value, heads=2, kv_heads=kv_heads)
     np.testing.assert_allclose(answer.weights, expected["weights"], atol=1e-12)
     np.testing.assert_allclose(answer.context, linear(expected["context"], wo, bo), atol=1e-12)
-
-
-def test_one_head_alone_has_its_own_context_not_the_output():
-    x, (weights, _) = drawn(1, 5, 4), layer(2, 4, 6, 6, 6)
-    made = project(x, **weights)
-    problem = pose(made.query, made.key, made.value, heads=2, wo=drawn(3, 6, 7))
-    whole = attention_oracle(made.query, made.key, made.value, heads=2)["context"]
-    np.testing.assert_allclose(solve(problem.select(head=1)).context, whole[:, 3:], atol=1e-12)
-    # Rows and batch entries keep the output: it works on each row by itself.
-    assert solve(problem.select(rows=(1, 3))).context.shape == (2, 7)
 
 
 W = np.ones((4, 4))
@@ -223,35 +204,6 @@ def test_blind_queries_have_the_bias_of_the_output_alone():
         assert solve(problem).context.tolist() == [[7, 8]] * 2
 
 
-def test_an_output_projection_that_is_transposed_gets_a_hint():
-    with pytest.raises(ShapeError) as caught:
-        pose(*[np.ones((3, 6))] * 3, heads=2, wo=np.ones((2, 6)))
-    assert "wo fits the other way round" in caught.value.hint
-
-
-def test_heads_are_only_those_that_fit():
-    own = np.zeros((2, 2, 3, 4))
-    assert as_heads(np.ones((2, 3, 8)), own).shape == own.shape
-    assert as_heads(np.ones((3, 3, 8)), own) is None
-    assert as_heads(np.ones((2, 3, 6)), own) is None
-    assert as_heads(None, own) is None
-
-
-@pytest.mark.parametrize("lengths", [[3, 5], [1, 2]])
-def test_padded_queries_stay_zero_where_the_sequence_comes_first(lengths):
-    length = max(lengths)
-    x, wo = drawn(1, length, 2, 4), drawn(2, 4, 4)
-    given = {"heads": 2, "wo": wo, "bo": np.ones(4), "query_lengths": lengths}
-    first = solve(pose(x, x, x, layout="sbd", **given)).context
-    batched = x.swapaxes(0, 1)
-    np.testing.assert_array_equal(
-        first.swapaxes(0, 1), solve(pose(batched, batched, batched, **given)).context
-    )
-    for entry, count in enumerate(lengths):
-        assert (first[count:, entry] == 0).all()
-        assert (first[:count, entry] != 0).all()
-
-
 @pytest.mark.parametrize("what", ["x", "wq"])
 def test_projections_beyond_the_range_are_refused(what):
     given = {"x": X, "wq": np.eye(4), "wk": np.eye(4)}
@@ -260,11 +212,6 @@ def test_projections_beyond_the_range_are_refused(what):
         project(**given, precision="float32")
     assert "float64" in caught.value.hint
     assert np.isfinite(project(**given).query).all()
-
-
-def test_a_bias_is_no_matrix() -> None:
-    with pytest.raises(ShapeError, match="bq"):
-        project(np.ones((1, 2)), wq=np.ones((2, 4)), wk=np.ones((2, 4)), bq=np.ones((2, 2)))
 
 
 def test_biases_are_noted_as_they_were_used() -> None:

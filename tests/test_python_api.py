@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
 import tracemalloc
 import warnings
@@ -11,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import ROOT, run
+from process import ROOT
 
 import attncli
 from attncli import AttnWarning, DataError, UsageError
-from attncli.dtypes import as_bfloat16
+from attncli.numerics.dtypes import as_bfloat16
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [0.5, -1.0]])  # exact in bfloat16
 SENTENCE = str(ROOT / "samples/sentence.yaml")
@@ -82,11 +84,6 @@ def test_an_answer_can_be_checked_as_it_is() -> None:
     assert not attncli.check(scaled, problem, diagnose=False).passed
 
 
-def test_whole_numbers_of_any_size_go_with_fractions() -> None:
-    sinks = attncli.pose([[X, X]], [[X, X]], sinks=[10**23, 1.5]).sinks
-    np.testing.assert_array_equal(np.ravel(sinks), [1e23, 1.5])
-
-
 # --- texts ----------------------------------------------------------------------------------
 
 
@@ -118,13 +115,6 @@ def test_a_problem_is_printed_in_one_line() -> None:
     )
 
 
-def test_a_notebook_shows_an_explanation_as_the_command_prints_markdown() -> None:
-    shown = attncli.explain(attncli.load(SENTENCE), query="cat")._repr_markdown_()
-    printed = run("explain", str(SENTENCE), "--query", "cat", "--format", "markdown")
-    assert "$$" in shown
-    assert shown.rstrip("\n") == printed.text.rstrip("\n")
-
-
 def test_a_report_and_an_explanation_have_one_line_each() -> None:
     q, k, v = np.random.default_rng(0).normal(size=(3, 3, 4))
     problem = attncli.pose(q, k, v, query_labels=["The", "cat", "sat"])
@@ -135,12 +125,6 @@ def test_a_report_and_an_explanation_have_one_line_each() -> None:
     right = attention_oracle(q, k, v, scale=0.5)
     report = attncli.check({"context": right["context"], "lse": right["lse"]}, problem)
     assert repr(report) == "<CheckReport: context ok, lse ok>"
-
-
-def test_labels_may_be_an_array() -> None:
-    problem = attncli.pose(np.eye(2), np.eye(2), query_labels=np.array(["a", "b"]))
-    assert problem.query_labels == ("a", "b")
-    assert all(type(label) is str for label in problem.query_labels)
 
 
 @pytest.mark.parametrize(
@@ -160,27 +144,6 @@ def test_a_part_of_a_problem_is_within_it(part: dict[str, Any], message: str) ->
     problem = attncli.pose(*np.zeros((3, 1, 2, 3, 4)))
     with pytest.raises(UsageError, match=re.escape(message)):
         problem.select(**part)
-
-
-def test_the_last_head_may_be_counted_from_the_end() -> None:
-    query = np.arange(6.0).reshape(1, 2, 1, 3)
-    part = attncli.pose(query, query, query).select(head=-1)
-    np.testing.assert_array_equal(part.query, query[:, 1:])
-
-
-def test_a_problem_names_its_options() -> None:
-    x = np.ones((2, 4, 6))
-    given = {"key_padding_mask": np.ones((2, 4)), "alibi_slopes": True, "heads": 2}
-    assert repr(attncli.pose(x, x, x, wo=np.eye(6), **given)).endswith(
-        "scale 0.5774, key_padding_mask, alibi_slopes, wo>"
-    )
-
-
-@pytest.mark.parametrize("name", ["rtol", "atol", "time_limit"])
-def test_limits_of_a_check_are_not_negative(name: str) -> None:
-    problem = attncli.pose(np.eye(2), np.eye(2), np.eye(2))
-    with pytest.raises(UsageError, match=f"^{name}: expected a number of at least 0; found -1$"):
-        attncli.check(np.eye(2), problem, **{name: -1})
 
 
 # --- names ----------------------------------------------------------------------------------
@@ -258,14 +221,6 @@ def test_arguments_in_wrong_places_are_errors_of_the_package(call, words) -> Non
     assert caught.value.hint.startswith("by place it takes ")
 
 
-def test_a_type_error_from_within_stays_what_it_is() -> None:
-    def broken(*_: int) -> None:
-        raise TypeError("from within")
-
-    with pytest.raises(TypeError, match=r"^from within$"):
-        attncli.solve(attncli.pose(X, X), progress=broken)
-
-
 def test_without_a_value_there_are_the_weights() -> None:
     answer = attncli.attention(X, X)
     np.testing.assert_allclose(answer.weights.sum(-1), 1)
@@ -331,34 +286,11 @@ def test_outputs_are_names_in_a_collection(outputs: Any) -> None:
         attncli.attention(X, X, X, outputs=outputs)
 
 
-@pytest.mark.parametrize("window", [(np.array([1, 2]), 0), [[1], 0], np.eye(2), {1: 2}])
-def test_a_window_is_one_number_or_two(window: Any) -> None:
-    with pytest.raises(attncli.AttnError, match="window"):
-        attncli.attention(X, X, X, window=window)
-
-
-@pytest.mark.parametrize("keys", ["3", [1], 0, 1.5])
-def test_explained_keys_are_a_number(keys: Any) -> None:
-    with pytest.raises(UsageError, match="keys: expected a whole number of at least 1"):
-        attncli.explain(attncli.pose(X, X), query=0, keys=keys)
-
-
 def test_a_mask_may_be_bfloat16() -> None:
     ones = np.array([[1.0, 0.0, 1.0]], np.float32).view(np.uint32) >> 16
     mask = as_bfloat16(ones.astype(np.uint16))
     seen = attncli.attention(X, X, X, mask=mask).weights > 0
     assert seen.tolist() == [[True, False, True]] * 3
-
-
-@pytest.mark.parametrize("option", ["sinks", "alibi_slopes"])
-def test_numbers_for_each_head_may_be_bfloat16_of_ml_dtypes(option: str) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    x, numbers = np.arange(24.0).reshape(2, 3, 4), np.array([0.5, 1.0])
-    made, right = (
-        attncli.attention(x, x, x, layout="hsd", **{option: given})
-        for given in (numbers.astype(ml_dtypes.bfloat16), numbers)
-    )
-    np.testing.assert_array_equal(made.context, right.context)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -452,35 +384,6 @@ def _nested(depth: int) -> object:
 def test_arguments_that_are_no_numbers_of_any_use(call: Any, message: str) -> None:
     with pytest.raises(attncli.AttnError, match=re.escape(message)):
         call(np.ones((1, 1, 4)))
-
-
-def test_an_error_of_several_lines_is_told_in_one() -> None:
-    class Tensor:
-        shape = (2, 1)
-
-        def __repr__(self) -> str:
-            return "tensor([[1.],\n        [2.]])"
-
-    with pytest.raises(attncli.AttnError) as caught:
-        attncli.attention([[1.0]], [[1.0]], scale=Tensor())  # type: ignore[arg-type]
-    assert str(caught.value).endswith("found tensor([[1.], [2.]])")
-
-
-def test_explain_asks_for_no_other_floating_point_errors() -> None:
-    random = np.random.default_rng(0)
-    query, key = random.standard_normal((2, 3, 4)) * 30
-    problem = attncli.pose(query, key, key, causal=True)
-    usual = attncli.explain(problem, query=2)
-    with np.errstate(all="raise"):
-        assert str(attncli.explain(problem, query=2)) == str(usual)
-
-
-def test_no_output_may_be_computed_into_an_input() -> None:
-    x = np.ones((1, 1, 30, 4))
-    with pytest.raises(
-        attncli.AttnError, match="the array for context shares memory with an input"
-    ):
-        attncli.solve(attncli.pose(x, x, x), ("context",), into={"context": x})
 
 
 @pytest.mark.parametrize(
@@ -611,7 +514,13 @@ def test_a_value_is_checked_though_only_weights_are_asked_for() -> None:
         attncli.attention(ones, ones, np.full((2, 3), np.nan), outputs="weights")
 
 
-def test_the_arguments_that_may_stand_by_place_are_told() -> None:
-    with pytest.raises(attncli.AttnError) as caught:
-        attncli.attention(X, X, X, 1.0)
-    assert caught.value.hint == "by place it takes query, key, value, all else by name"
+def test_the_signature_shows_every_rule_once() -> None:
+    shown = inspect.signature(attncli.attention).parameters
+    assert [*shown][:4] == ["query", "key", "value", "scale"]
+    assert shown["mask_means"].default == "keep"
+    assert {"window", "threads", "outputs"} < {*shown}
+    assert not any(p.kind == p.VAR_KEYWORD for p in shown.values())
+    posed = inspect.signature(attncli.pose).parameters
+    assert {*shown} - {*posed} == {"threads", "outputs"}
+    described = pydoc.render_doc(attncli.attention)
+    assert all(re.search(rf"^    .*\b{name}\b.* :", described, re.MULTILINE) for name in shown)

@@ -1,6 +1,5 @@
 """Norms of query and key behind their projection, as Qwen 3, Gemma 3 and OLMo 2 have them."""
 
-import json
 import math
 
 import numpy as np
@@ -10,7 +9,7 @@ from nearness import assert_near
 from oracle import attention_oracle
 
 from attncli import DataError, ShapeError, UsageError, explain, load, project
-from attncli.normalization import rms_norm
+from attncli.layers.norms import rms_norm
 
 HEADS, GROUPS, WIDTH, TOKENS = 4, 2, 6, 7
 
@@ -69,17 +68,6 @@ def test_vectors_of_any_size(dtype, size):
     assert found.dtype == rows.dtype
     expected = normed(rows.astype(float), weight.astype(float))
     assert_near(found, expected, rtol=8 * float(np.finfo(dtype).eps), atol=1e-37)
-
-
-def test_a_weight_of_another_precision_does_not_widen_the_result():
-    made = project(X.astype("f4"), **{n: w.astype("f4") for n, w in WEIGHTS.items()}, **EACH)
-    assert made.query.dtype == np.float32
-    assert_near(
-        made.query,
-        normed(linear(X, WEIGHTS["wq"]), EACH["q_norm"]),
-        rtol=1e-4,
-        atol=1e-5,
-    )
 
 
 def test_padding_stays_padding():
@@ -142,29 +130,6 @@ def test_on_the_command_line(files, attncli):
     assert_near(np.array(ran.good().json["weights"]), expected["weights"], rtol=1e-12, atol=1e-14)
 
 
-def test_a_norm_of_another_width_is_named_with_its_file(files, attncli):
-    np.save("n.npy", np.ones(2))
-    ran = attncli("compute", "x.npy", *files, "--heads", str(HEADS), "--q-norm", "n.npy")
-    (message,) = ran.messages  # heads are given, so no hint asks for them
-    assert message == (
-        "error: q_norm (n.npy): expected 6 numbers, the width of a head, or 24, of all heads; "
-        "found 2"
-    )
-
-
-def test_in_a_problem_file(files, folder, attncli):
-    numbers = ", ".join(map(repr, EACH["q_norm"].tolist()))
-    text = "x: x.npy\nwq: wq.npy\nwk: wk.npy\nwv: wv.npy\nheads: 4\n"
-    (folder / "p.yaml").write_text(f"{text}q_norm: [{numbers}]\nk_norm: k_norm.npy\n")
-    query = load("p.yaml").query
-    assert_near(
-        query[0].transpose(1, 0, 2).reshape(TOKENS, -1),
-        normed(linear(X, WEIGHTS["wq"]), EACH["q_norm"]),
-        rtol=1e-12,
-        atol=1e-14,
-    )
-
-
 @pytest.mark.parametrize("norms", [EACH, ALL], ids=["of each head", "of all heads"])
 @pytest.mark.parametrize("head", [0, 1, HEADS - 1])
 def test_they_are_explained(norms, head):
@@ -186,12 +151,3 @@ def test_they_are_explained(norms, head):
     assert f"p = columns {first} to {last} of x · wq, those of head {head};" in text
     assert "q = p / rms · q_norm, rms = √(mean of p² + ε)" in text
     assert ("of all heads together" in text) == joint
-
-
-def test_the_explanation_in_json_and_markdown(files, attncli):
-    words = ["explain", "x.npy", *files, "--heads", "4", "--query", "3", "--q-norm", "q_norm.npy"]
-    own = json.loads(attncli(*words, "--format", "json").good().text)["query"]["made"]["norm"]
-    assert_near(np.array(own["weight"]), EACH["q_norm"], rtol=0)
-    text = attncli(*words, "--format", "markdown").good().text
-    assert r"\text{rms} = \sqrt{\frac{1}{6} \sum_i p_i^2" in text
-    assert r"p_{0} &= " in text

@@ -8,7 +8,7 @@ from referee_numpy import as_bfloat16 as rounded
 from referee_numpy import ask, draw, named, plain
 
 from attncli import pose
-from attncli.dtypes import as_bfloat16
+from attncli.numerics.dtypes import as_bfloat16
 from attncli.referee import check
 
 I, J = np.indices((12, 12))

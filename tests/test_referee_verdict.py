@@ -15,8 +15,8 @@ from referee_tried import one_mistake  # noqa: F401 - a fixture
 from strategies import problems
 
 from attncli import AttnError, pose, solve
-from attncli.dtypes import as_bfloat16, widen
 from attncli.errors import DataError, ShapeError, UsageError
+from attncli.numerics.dtypes import as_bfloat16, widen
 from attncli.referee import check, comparison, judge
 from attncli.referee.rounding import PRECISIONS, narrowest
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli import attention, check, explain, pose, solve
-from attncli.segments import Segments
-from attncli.visibility import Visibility
+from attncli.problem.segments import Segments
+from attncli.problem.visibility import Visibility
 
 Draw = Any
 
@@ -188,41 +188,12 @@ def test_reasons_name_every_rule_that_hides_a_key(case: Case, data: st.DataObjec
     assert case.visible.reasons(case.batch, case.head, i, j) == expected
 
 
-def test_a_causal_tile_below_the_diagonal_needs_no_mask() -> None:
-    visible = Visibility(600, 600, causal=True)
-    assert visible.tile(0, 0, (512, 600), (0, 512)) is None
-    assert visible.span(0, 0, 256) == (0, 256)
-    assert not Visibility(3, 3).hides
-    assert Visibility(3, 3).tile(0, 0, (0, 3), (0, 3)) is None
-
-
 def test_a_worked_example_of_two_queries_after_a_cache_of_three() -> None:
     visible = Visibility(2, 5, offsets=(3,), causal=True, window=(2, None))
     expected = [[False, True, True, True, False], [False, False, True, True, True]]
     np.testing.assert_array_equal(visible.tile(0, 0, (0, 2), (0, 5)), expected)
     assert visible.reasons(0, 0, 0, 0) == ("window",)
     assert visible.reasons(0, 0, 0, 4) == ("causal",)
-
-
-def test_the_span_of_each_entry_goes_by_whether_its_own_numbers_grow() -> None:
-    ids = np.array([[0, 0, 1, 1], [1, 0, 0, 1]])
-    for both, grows, other in ((ids, 0, 1), (ids[::-1], 1, 0)):
-        visible = Visibility(4, 4, segment_ids=Segments(both, both))
-        assert visible.span(grows, 0, 2) == (0, 2)
-        assert visible.span(other, 0, 1) == (0, 4)
-
-
-def test_the_span_of_packed_sequences_is_within_the_window() -> None:
-    ids = np.array([[4, 4, 4, 7, 7, 9]])
-    visible = Visibility(6, 6, segment_ids=Segments(ids, ids), window=(0, None))
-    assert visible.span(0, 4, 5) == (4, 5)
-
-
-def test_sequences_of_each_batch_entry_tell_entries_apart() -> None:
-    ids = np.array([[0, 0, 1], [0, 1, 1]])
-    assert Visibility(3, 3, segment_ids=Segments(ids, ids)).entries == 2
-    assert Visibility(3, 3, segment_ids=Segments(ids[:1], ids)).entries == 2
-    assert Visibility(3, 3, segment_ids=Segments(ids[:1], ids[:1])).entries == 1
 
 
 def test_the_span_of_queries_whose_numbers_fall_holds_those_of_all() -> None:
@@ -239,7 +210,7 @@ def test_the_span_of_queries_whose_numbers_fall_holds_those_of_all() -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 70, 90), (70, 90), (3, 1, 90), (70, 1)])
 @pytest.mark.parametrize("most", [0, 2**22])
 def test_a_mask_is_the_same_read_at_once_or_tile_by_tile(shape, means, dtype, most, monkeypatch):
-    monkeypatch.setattr("attncli.posing.rules._READ_ONCE", most)
+    monkeypatch.setattr("attncli.problem.rules._READ_ONCE", most)
     random = np.random.default_rng(0)
     seen = random.random(shape) < 0.6
     numbers = (seen if means == "keep" else ~seen).astype(dtype)
@@ -255,7 +226,7 @@ def test_a_mask_is_the_same_read_at_once_or_tile_by_tile(shape, means, dtype, mo
 
 @pytest.mark.parametrize("most", [0, 2**22])
 def test_what_a_large_mask_hides_is_explained_and_judged(most, monkeypatch):
-    monkeypatch.setattr("attncli.posing.rules._READ_ONCE", most)
+    monkeypatch.setattr("attncli.problem.rules._READ_ONCE", most)
     q, k, v = np.random.default_rng(0).normal(size=(3, 6, 4))
     hidden = ~np.tri(6, dtype=bool)
     problem = pose(q, k, v, mask=hidden, mask_means="drop")

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
 from attncli.checkpoints.names import stored_table
 from attncli.checkpoints.rope import rope_options
-from attncli.dtypes import nearest
-from attncli.errors import UsageError
-from attncli.positions import alibi_slopes
-from attncli.text import first_few, quoted
-from attncli.warning import warn
+from attncli.errors import UsageError, warn
+from attncli.errors.text import first_few, quoted
+from attncli.numerics.dtypes import nearest
+from attncli.numerics.positions import alibi_slopes
+from attncli.problem.arguments import flag, not_negative, positive_int, positive_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.checkpoints.names import Layer
-    from attncli.names import Pairing
+    from attncli.errors.names import Pairing
 
 __all__ = ["LayerConfig", "Settings", "layer_config", "models"]
 

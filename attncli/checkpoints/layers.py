@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import shape_text
 from attncli.checkpoints.names import another_kind, find_layers
 from attncli.errors import InputError, ShapeError, UsageError
-from attncli.text import counted, first_few, printable
+from attncli.errors.text import counted, first_few, printable
+from attncli.problem.arguments import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

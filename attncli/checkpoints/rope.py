@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
 from attncli.errors import UsageError
-from attncli.positions import BASE, rope_frequencies
+from attncli.numerics.positions import BASE, rope_frequencies
+from attncli.problem.arguments import flag, not_negative, positive_int, positive_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,8 +26,8 @@ from attncli.cli.terminal import (
     shows_unicode,
 )
 from attncli.errors import ShapeError, UsageError
-from attncli.names import OUTPUTS
-from attncli.text import did_you_mean, json_text
+from attncli.errors.names import OUTPUTS
+from attncli.errors.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from attncli.cli.question import Asked
     from attncli.loading.contents import LoadedArray
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.report import CheckReport
 
 __all__ = ["check"]
@@ -110,10 +110,10 @@ def _outputs(
     files: Mapping[str, str], question: Asked, average: AverageOptions, options: ProblemOptions
 ) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
     """Return what the files of the outputs hold, and the numbers in the axes of the answer."""
-    from attncli.arguments import real_array
-    from attncli.dtypes import BFLOAT16
     from attncli.gather import advise_on_dtype, one_layer
     from attncli.loading import read_array
+    from attncli.numerics.dtypes import BFLOAT16
+    from attncli.problem.arguments import real_array
     from attncli.referee.answer_axes import AnswerAxes
 
     problem = question.problem
@@ -170,7 +170,7 @@ def _named(word: str) -> tuple[str, str]:
 
 def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None:
     """Warn of files with the problem's labels in another order."""
-    from attncli.labelled import advise_on_order
+    from attncli.problem.labels import advise_on_order
 
     for name, file in read.items():
         advise_on_order(file.name, file.row_labels, "the problem", problem.query_labels)

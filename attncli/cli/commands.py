@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 import typer.core
 
-from attncli._version import DOCUMENTATION, ISSUES, __version__
+from attncli import DOCUMENTATION, ISSUES, __version__
 from attncli.cli.declaring import HEADINGS, RUN, one_of
 from attncli.cli.terminal import print_text
 from attncli.errors import UsageError

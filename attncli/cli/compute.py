@@ -21,7 +21,7 @@ from attncli.cli.saving import Save, streamed, write_saves
 from attncli.cli.showing import Request, names_shown
 from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import advice, note
-from attncli.names import INPUTS, OUTPUTS, SUMMARIES
+from attncli.errors.names import INPUTS, OUTPUTS, SUMMARIES
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.console import RenderableType
 
-    from attncli.indices import Picked
-    from attncli.problem import Problem
-    from attncli.result import Attention
+    from attncli.numerics.indices import Picked
+    from attncli.problem.problem import Problem
+    from attncli.problem.result import Attention
     from attncli.save.formats import Results
     from attncli.view.tables import Limits
 
@@ -170,8 +170,8 @@ def _shown_whole(question: _Question) -> tuple[str, ...]:
 def _solve(
     question: _Question, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
 ) -> Attention:
+    from attncli.api import solve
     from attncli.cli.terminal import progress_bar
-    from attncli.solving import solve
 
     problem, threads = question.problem, question.run.threads
     with progress_bar(quiet=question.run.quiet) as progress:

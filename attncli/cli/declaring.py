@@ -88,7 +88,7 @@ def whole(least: int | None = None, most: int | None = None) -> Any:
     """Return how a whole number is read, in the digits 0 to 9."""
 
     def integer(text: str) -> int:
-        from attncli.text import whole_number
+        from attncli.errors.text import whole_number
 
         found = whole_number(text)
         if found is None:

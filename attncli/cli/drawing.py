@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from attncli._version import __version__
+from attncli import __version__
 from attncli.errors import UsageError
-from attncli.text import did_you_mean
+from attncli.errors.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -98,9 +98,8 @@ def write_figure(
     # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file
-    from attncli.view.figure.drawing import draw
+    from attncli.view.figure.drawing import NoRoomError, draw
     from attncli.view.figure.render import render
-    from attncli.view.pictures.sizes import NoRoomError
 
     _refuse_too_much(picture, look)
     # Nothing here differs between two equal runs: same input, same bytes.

@@ -21,8 +21,8 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
-from attncli.names import SCHEMA
-from attncli.text import json_text
+from attncli.errors.names import SCHEMA
+from attncli.errors.text import json_text
 
 if TYPE_CHECKING:
     from attncli.explanation.data import Explanation

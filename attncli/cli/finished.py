@@ -8,7 +8,7 @@ from attncli.cli.question import finished_only
 from attncli.cli.saving import write_saves
 from attncli.cli.showing import Request, names_shown
 from attncli.cli.summaries import Summaries
-from attncli.names import SUMMARIES
+from attncli.errors.names import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from attncli.cli.options import AverageOptions, OutputOptions, PickOptions, RunOptions
     from attncli.gather import Finished
-    from attncli.indices import Picked
+    from attncli.numerics.indices import Picked
     from attncli.save.formats import Results
     from attncli.summaries.row_blocks import Given
     from attncli.view.tables import Limits

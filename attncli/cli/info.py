@@ -20,8 +20,8 @@ from attncli.cli.terminal import (
     shows_unicode,
 )
 from attncli.errors import AttnError, UsageError
-from attncli.names import SCHEMA
-from attncli.text import json_text
+from attncli.errors.names import SCHEMA
+from attncli.errors.text import json_text
 
 if TYPE_CHECKING:
     from attncli.loading.info import FileInfo

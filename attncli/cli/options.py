@@ -29,9 +29,9 @@ from attncli.cli.declaring import (
 )
 from attncli.cli.terminal import note
 from attncli.errors import UsageError
-from attncli.indices import Indices, Picked, index_of, indices_in
-from attncli.layout import LAYOUTS
-from attncli.names import SHOWABLE, Align, MaskMeans, Pairing, PrecisionName, Score
+from attncli.errors.names import SHOWABLE, Align, MaskMeans, Pairing, PrecisionName, Score
+from attncli.numerics.indices import Indices, Picked, index_of, indices_in
+from attncli.problem.layout import LAYOUTS
 
 __all__ = [
     "AverageOptions",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
-from attncli.indices import EVERYTHING, Picked
+from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from attncli.gather import Finished
     from attncli.gather.finished import Kind
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]
 
@@ -52,8 +52,8 @@ class Asked(NamedTuple):
     def warn_unprojected(self) -> None:
         """Warn where the context is one before the output projection."""
         if self.unprojected:
-            from attncli.advice import UNPROJECTED
-            from attncli.warning import warn
+            from attncli.errors import warn
+            from attncli.problem.advice import UNPROJECTED
 
             warn(UNPROJECTED)
 

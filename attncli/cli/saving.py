@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
-from attncli.names import SHOWABLE, SQUARE, SUMMARIES
-from attncli.text import did_you_mean
+from attncli.errors.names import SHOWABLE, SQUARE, SUMMARIES
+from attncli.errors.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.save.formats import Results
 
 __all__ = ["Save", "held", "refuse_unheld", "saves_of", "streamed", "write_saves"]

@@ -15,8 +15,8 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
-from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
-from attncli.text import did_you_mean, quoted
+from attncli.errors.names import INPUTS, OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
+from attncli.errors.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

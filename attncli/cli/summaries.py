@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from attncli.names import SUMMARIES
-from attncli.text import counted
+from attncli.errors.names import SUMMARIES
+from attncli.errors.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from attncli.cli.options import RunOptions
-    from attncli.indices import Picked
+    from attncli.numerics.indices import Picked
     from attncli.summaries.row_blocks import Labels, Weights
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, cast
 
-from attncli._version import ISSUES
+from attncli import ISSUES
 from attncli.errors import AttnError, AttnWarning, OutputError
-from attncli.text import printable
+from attncli.errors.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

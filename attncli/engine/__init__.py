@@ -22,10 +22,10 @@ from attncli.engine.decoding import attend_few, few_parts, is_few
 from attncli.engine.folding import folded
 from attncli.engine.refusals import NotFiniteError
 from attncli.engine.size import is_serial, is_small, repays_threads
-from attncli.result import Attention
+from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.threads.workers import Work
 
 __all__ = ["Progress", "attend", "result_shapes"]
@@ -48,7 +48,7 @@ def attend(
     ----------
     problem : Problem
     outputs : collection of str
-        Names of `attncli.names.OUTPUTS`.
+        Names of `attncli.errors.names.OUTPUTS`.
     threads : int, optional
         The most threads to use; by default one for each core that the process may use.
     into : mapping of str to ndarray, optional

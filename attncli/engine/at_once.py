@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.formula import exponentiate, grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.rules import cap, factors_with_sinks, log_denominators, penalties
 from attncli.engine.size import suits_formula
-from attncli.finite import all_finite
-from attncli.names import SCORE_STAGES
+from attncli.errors.names import SCORE_STAGES
+from attncli.numerics.dtypes import widen
+from attncli.numerics.finite import all_finite
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["attend_at_once", "suits_at_once"]
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
 from attncli.engine.panels import allocate, as_panels, by_query_head, paired
@@ -27,7 +26,8 @@ from attncli.engine.strategy import ProductsTooHighError, Safeguards, Shift, cho
 from attncli.engine.sums import REDUCTION
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, rules_of, score_calls
-from attncli.names import SCORE_STAGES
+from attncli.errors.names import SCORE_STAGES
+from attncli.numerics.dtypes import widen
 
 if TYPE_CHECKING:
     from attncli.engine.operands import Operands

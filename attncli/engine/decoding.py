@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.formula import exponentiate, grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.size import is_serial
-from attncli.finite import all_finite, within_range
-from attncli.names import SCORE_STAGES
+from attncli.errors.names import SCORE_STAGES
+from attncli.numerics.dtypes import widen
+from attncli.numerics.finite import all_finite, within_range
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["attend_few", "few_parts", "is_few"]
 

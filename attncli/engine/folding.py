@@ -19,8 +19,8 @@ from attncli.engine.size import work_of_entry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
-    from attncli.visibility import Visibility
+    from attncli.problem.problem import Problem
+    from attncli.problem.visibility import Visibility
 
 __all__ = ["folded"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.panels import LONGEST_PRODUCT, add_up
-from attncli.finite import all_finite
+from attncli.numerics.finite import all_finite
 
 __all__ = ["exponentiate", "grouped_heads", "scaled_product", "weighted_sum"]
 

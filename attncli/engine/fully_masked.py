@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.sweep import tiles
-from attncli.visibility import cut
+from attncli.numerics.dtypes import widen
+from attncli.problem.visibility import cut
 
 if TYPE_CHECKING:
     from attncli.engine.tile import Rows

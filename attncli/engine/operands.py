@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import parts, widen
 from attncli.engine.refusals import NotFiniteError
-from attncli.finite import finite_in
-from attncli.positions import rotate
+from attncli.numerics.dtypes import parts, widen
+from attncli.numerics.finite import finite_in
+from attncli.numerics.positions import rotate
 
 if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
-    from attncli.problem import Problem, Rope
+    from attncli.problem.problem import Problem, Rope
 
 __all__ = ["Operands", "prepare", "rotated"]
 

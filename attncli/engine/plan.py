@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from attncli.engine.panels import LONGEST_PRODUCT, PANEL, TileLayout
 from attncli.engine.parts import Block, Part, Span
-from attncli.names import SQUARE
+from attncli.errors.names import SQUARE
 from attncli.threads.blas import multiplies_unpacked
 from attncli.threads.cores import core_cache
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["plan_blocks"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from attncli.errors import DataError
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["NotFiniteError", "refuse_scores"]
 

@@ -18,7 +18,7 @@ from attncli.engine.fully_masked import are_fully_masked
 from attncli.engine.refusals import NotFiniteError
 from attncli.engine.strategy import Shift
 from attncli.engine.sums import outweighs_flushed
-from attncli.finite import all_finite
+from attncli.numerics.finite import all_finite
 
 if TYPE_CHECKING:
     from attncli.engine.strategy import Safeguards

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.engine.parts import Part
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.threads.workers import Work
 
 __all__ = ["schedule_blocks"]

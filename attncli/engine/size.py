@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["is_serial", "is_small", "repays_threads", "suits_formula", "work_of_entry"]
 

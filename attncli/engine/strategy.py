@@ -20,7 +20,7 @@ from attncli.engine.exponentials import quickest_unit, score_ceiling, score_floo
 if TYPE_CHECKING:
     from attncli.engine.operands import Operands
     from attncli.engine.parts import Block
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["ProductsTooHighError", "Safeguards", "Shift", "Strategy", "choose_strategy"]
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
 from attncli.engine.panels import add_up, allocate, row_max, sum_in_chunks
 from attncli.engine.rules import factors_with_sinks
-from attncli.finite import all_finite, within_range
+from attncli.numerics.dtypes import widen
+from attncli.numerics.finite import all_finite, within_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from attncli.engine.calls import Call
     from attncli.engine.scratch import Scratch
     from attncli.engine.strategy import Strategy
-    from attncli.visibility import Visibility
+    from attncli.problem.visibility import Visibility
 
 __all__ = ["Sweep", "tiles"]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError
 from attncli.engine.panels import (
@@ -24,8 +23,9 @@ from attncli.engine.panels import (
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.rules import cap, penalties
 from attncli.engine.strategy import ProductsTooHighError, Shift
-from attncli.finite import all_finite
-from attncli.visibility import cut
+from attncli.numerics.dtypes import widen
+from attncli.numerics.finite import all_finite
+from attncli.problem.visibility import cut
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
     from attncli.engine.strategy import Strategy
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["Rows", "rules_of", "score_calls", "zero_calls"]
 

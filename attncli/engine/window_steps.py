@@ -18,7 +18,7 @@ from attncli.engine.panels import by_query_head
 
 if TYPE_CHECKING:
     from attncli.engine.tile import Rows
-    from attncli.visibility import Visibility
+    from attncli.problem.visibility import Visibility
 
 __all__ = ["window_steps"]
 

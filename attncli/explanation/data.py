@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.positions import rotation_angles
-from attncli.text import counted, labelled
+from attncli.errors.text import counted, labelled
+from attncli.numerics.positions import rotation_angles
 
 if TYPE_CHECKING:
+    from attncli.errors.names import Score
     from attncli.explanation.reasons import Reason
-    from attncli.names import Score
-    from attncli.problem import Rope
+    from attncli.problem.problem import Rope
 
 __all__ = ["Explanation", "KeyStep", "OutputShare", "QueryMade", "QueryNorm", "Rest"]
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import positive_int, thread_count
-from attncli.calling import by_known_names
-from attncli.dtypes import dtype_name, widen
+from attncli.errors.calling import by_known_names
+from attncli.errors.text import whole_number
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
-from attncli.indices import index_of, indices_of, range_of
-from attncli.labelled import named_index
-from attncli.problem import posed_problem
-from attncli.text import whole_number
+from attncli.numerics.dtypes import dtype_name, widen
+from attncli.numerics.indices import index_of, indices_of, range_of
+from attncli.problem.arguments import positive_int, thread_count
+from attncli.problem.labels import named_index
+from attncli.problem.problem import posed_problem
 
 if TYPE_CHECKING:
     from attncli.explanation.row import QueryRow
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["explain", "query_index", "query_indices"]
 
@@ -167,7 +167,7 @@ def _output_share(problem: Problem, head: int, context: Array | None) -> OutputS
 
 
 def query_index(problem: Problem, text: str, name: str = "query") -> int:
-    """Return the index of a query that a user named, see `attncli.labelled.named_index`."""
+    """Return the index of a query that a user named, see `attncli.problem.labels.named_index`."""
     return named_index(name, text, problem.shape[2], problem.query_labels, of="query")
 
 

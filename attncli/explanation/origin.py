@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.explanation.data import QueryMade, QueryNorm
-from attncli.normalization import root_mean_square
-from attncli.positions import sinusoidal
+from attncli.layers.norms import root_mean_square
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import sinusoidal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["made_query"]
 

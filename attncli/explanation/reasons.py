@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.names import HIDING_RULES
+from attncli.errors.names import HIDING_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attncli.visibility import Visibility
+    from attncli.problem.visibility import Visibility
 
 __all__ = ["Reason", "reasons", "tally"]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.engine.operands import prepare, rotated
 from attncli.engine.size import suits_formula
 from attncli.errors import DataError
-from attncli.names import OUTPUTS
+from attncli.errors.names import OUTPUTS
+from attncli.numerics.dtypes import widen
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["QueryRow", "follow"]
 

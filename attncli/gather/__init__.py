@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attncli.errors import warn
 from attncli.gather.entries import MODELS, NORMS, PROJECTIONS, missing_input
 from attncli.gather.finished import Finished, is_finished, take_finished
 from attncli.gather.reader import Gathered, Reader, refuse_plain_scaled
 from attncli.gather.sources import LeftOut, one_layer, problem_source
 from attncli.loading import refuse_two_streams
-from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

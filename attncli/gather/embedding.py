@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import flag, layout_axes, names_of
-from attncli.array_likes import as_ndarray
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import NORMS, PROJECTIONS
-from attncli.projection import project
+from attncli.layers.projection import project
+from attncli.numerics.array_likes import as_ndarray
+from attncli.problem.arguments import flag, layout_axes, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from attncli.gather.reader import Gathered
-    from attncli.projection import Projected
+    from attncli.layers.projection import Projected
 
 __all__ = ["count_heads", "count_tokens", "project_arguments"]
 

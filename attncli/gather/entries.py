@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.elsewhere import ELSEWHERE
 from attncli.errors import InputError, UsageError
-from attncli.names import LABELS, OUTPUTS, SUMMARIES
-from attncli.text import did_you_mean, first_few, printable, quoted
+from attncli.errors.elsewhere import ELSEWHERE
+from attncli.errors.names import LABELS, OUTPUTS, SUMMARIES
+from attncli.errors.text import did_you_mean, first_few, printable, quoted
 
 if TYPE_CHECKING:
     from attncli.errors import AttnError

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import label_list, layout_axes, names_of, number_found
-from attncli.dtypes import BFLOAT16, readable, widen
-from attncli.errors import DataError, InputError, ShapeError, UsageError
-from attncli.finite import are_weights, least_weight
+from attncli.errors import DataError, InputError, ShapeError, UsageError, warn
+from attncli.errors.names import INPUTS, LABELS
+from attncli.errors.text import printable
 from attncli.gather.entries import KNOWN, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
-from attncli.layout import LAYOUTS
 from attncli.loading import kind_of
 from attncli.loading.contents import LoadedArray
-from attncli.names import INPUTS, LABELS
-from attncli.text import printable
-from attncli.warning import warn
+from attncli.numerics.dtypes import BFLOAT16, readable, widen
+from attncli.numerics.finite import are_weights, least_weight
+from attncli.problem.arguments import label_list, layout_axes, names_of, number_found
+from attncli.problem.layout import LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.gather.reader import Reader
     from attncli.gather.sources import LeftOut
-    from attncli.indices import Picked
     from attncli.loading.contents import LoadedMapping
+    from attncli.numerics.indices import Picked
 
 __all__ = ["Finished", "Kind", "is_finished", "take_finished"]
 

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import positive_int
-from attncli.array_likes import as_ndarray
 from attncli.checkpoints.layers import choose_layer, read_layer
-from attncli.dtypes import widen
-from attncli.elsewhere import option_of
-from attncli.errors import InputError, ShapeError, UsageError
+from attncli.errors import InputError, ShapeError, UsageError, warn
+from attncli.errors.elsewhere import option_of
+from attncli.errors.names import INPUTS
+from attncli.errors.text import counted, first_few, printable
 from attncli.gather.embedding import count_heads, count_tokens
 from attncli.gather.entries import KNOWN, MATRICES, MODELS, PROJECTIONS
 from attncli.loading import split_member
 from attncli.loading.contents import LoadedArray
-from attncli.names import INPUTS
-from attncli.text import counted, first_few, printable
-from attncli.warning import warn
+from attncli.numerics.array_likes import as_ndarray
+from attncli.numerics.dtypes import widen
+from attncli.problem.arguments import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
+from attncli.errors.text import printable
 from attncli.loading import is_stream, read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.loading.source import is_readable, open_source
 from attncli.loading.words import read_words
-from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from attncli.arguments import MOST_AXES, fewer_axes, flag
-from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import ELSEWHERE
-from attncli.errors import InputError, UsageError
+from attncli.errors import InputError, UsageError, warn
+from attncli.errors.elsewhere import ELSEWHERE
+from attncli.errors.names import INPUTS, LABELS
+from attncli.errors.text import first_few, printable, quoted
 from attncli.gather.entries import (
     COLUMNS_ARE,
     KNOWN,
@@ -27,13 +27,12 @@ from attncli.gather.entries import (
 )
 from attncli.gather.lists import check_labels, labels_of, number_list
 from attncli.gather.sources import one_layer
-from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
-from attncli.names import INPUTS, LABELS
-from attncli.posing import pose
-from attncli.text import first_few, printable, quoted
-from attncli.warning import warn
+from attncli.numerics.dtypes import BFLOAT16
+from attncli.problem.arguments import MOST_AXES, fewer_axes, flag
+from attncli.problem.labels import advise_on_order
+from attncli.problem.posing import pose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.gather.sources import LeftOut
-    from attncli.problem import Problem
-    from attncli.projection import Projected
+    from attncli.layers.projection import Projected
+    from attncli.problem.problem import Problem
 
 __all__ = ["Gathered", "Reader", "refuse_plain_scaled"]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
-from attncli.example import EXAMPLE
+from attncli.errors.names import INPUTS, OUTPUTS
+from attncli.errors.text import counted, first_few, printable, quoted
 from attncli.gather.entries import KNOWN, PROJECTIONS, full_name, nearest_name
+from attncli.gather.example import EXAMPLE
 from attncli.loading import is_stream, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import is_numeric, is_truth
-from attncli.names import INPUTS, OUTPUTS
-from attncli.text import counted, first_few, printable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

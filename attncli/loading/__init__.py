@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from attncli.dtypes import dtype_name
 from attncli.errors import InputError, UsageError
+from attncli.errors.text import counted, printable, quoted
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, Unread
 from attncli.loading.registry import format_of
 from attncli.loading.source import STANDARD_INPUT, is_file, open_source, refusals
-from attncli.text import counted, printable, quoted
+from attncli.numerics.dtypes import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

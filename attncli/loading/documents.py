@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attncli.errors import InputError
+from attncli.errors.names import LABELS, SUMMARIES
+from attncli.errors.text import counted, number_hint, printable, quoted
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Unread
 from attncli.loading.number import is_numeric, printed_alike
-from attncli.names import LABELS, SUMMARIES
-from attncli.text import counted, number_hint, printable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attncli.errors import InputError
+from attncli.errors import InputError, warn
+from attncli.errors.text import quoted
 from attncli.loading.contents import LoadedArray
 from attncli.loading.number import (
     has_decimal_comma,
@@ -17,8 +18,6 @@ from attncli.loading.number import (
     is_truth,
     is_whole,
 )
-from attncli.text import quoted
-from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

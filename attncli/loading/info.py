@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import dtype_name, readable
 from attncli.errors import InputError
+from attncli.errors.text import printable
 from attncli.loading import describe, headers, kind_of, read, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping, Member
 from attncli.loading.number import is_attempt
 from attncli.loading.pictures import picture_format, read_texts
 from attncli.loading.source import is_file, open_source
 from attncli.loading.words import read_words
-from attncli.text import printable
+from attncli.numerics.dtypes import dtype_name, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,11 +9,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
+from attncli.errors.names import LABELS
+from attncli.errors.text import quoted
 from attncli.loading.documents import Document, Path, contents, no_collection
 from attncli.loading.number import NumberOverflowError
 from attncli.loading.source import MOST_CELLS, open_source, too_many_cells
-from attncli.names import LABELS
-from attncli.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

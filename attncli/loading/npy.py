@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import (
+from attncli.errors import InputError, warn
+from attncli.errors.text import printable, quoted
+from attncli.loading.contents import LoadedArray, Member
+from attncli.numerics.dtypes import (
     BFLOAT16,
     as_bfloat16,
     dtype_name,
     looks_like_bfloat16,
     widen,
 )
-from attncli.errors import InputError
-from attncli.loading.contents import LoadedArray, Member
-from attncli.text import printable, quoted
-from attncli.warning import warn
 
 if TYPE_CHECKING:
     from attncli.loading.source import Source

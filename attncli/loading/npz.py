@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import AttnError, InputError
+from attncli.errors.text import printable, quoted
 from attncli.loading.contents import LazyEntries, LoadedMapping, Member
 from attncli.loading.npy import Header, entry_of, in_native_order, read_header
 from attncli.loading.registry import AS_CSV
 from attncli.loading.source import Source, refusals
-from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
     import zipfile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from attncli.text import quoted
+from attncli.errors.text import quoted
 
 __all__ = [
     "DECIMAL_POINTS",

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import InputError
-from attncli.late import late
+from attncli.errors.late import late
 from attncli.loading.source import BOM
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from attncli.dtypes import BFLOAT16, dtype_name
 from attncli.errors import InputError
+from attncli.errors.text import printable, quoted
 from attncli.loading.contents import LazyEntries, LoadedMapping, Member
 from attncli.loading.json_text import json_tree
 from attncli.loading.npy import LARGEST, MOST_AXES, check_shape, entry_of, in_native_order
 from attncli.loading.source import Source, open_source, refusals
-from attncli.text import printable, quoted
+from attncli.numerics.dtypes import BFLOAT16, dtype_name
 
 __all__ = ["describe_index", "describe_safetensors", "read_index", "read_safetensors"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.text import printable, quoted
+from attncli.errors.text import printable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

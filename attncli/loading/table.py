@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from attncli.errors import InputError
+from attncli.errors import InputError, warn
+from attncli.errors.text import counted, quoted
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, names_behind_index, settle
 from attncli.loading.number import (
@@ -28,8 +29,6 @@ from attncli.loading.number import (
     printed_alike,
 )
 from attncli.loading.source import MOST_CELLS, too_many_cells
-from attncli.text import counted, quoted
-from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.dtypes import as_bfloat16
 from attncli.errors import InputError
+from attncli.errors.text import first_few, printable
 from attncli.loading.contents import Contents, LazyEntries, LoadedArray, LoadedMapping
 from attncli.loading.npy import entry_of
-from attncli.text import first_few, printable
+from attncli.numerics.dtypes import as_bfloat16
 
 if TYPE_CHECKING:
     import zipfile

@@ -8,9 +8,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
+from attncli.errors.text import printable
 from attncli.loading.table import separator_line
 from attncli.loading.yaml_text import yaml_words
-from attncli.text import printable
 
 if TYPE_CHECKING:
     from attncli.loading.source import Source

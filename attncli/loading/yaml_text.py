@@ -6,10 +6,10 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
+from attncli.errors.names import LABELS
+from attncli.errors.text import printable, quoted, whole_number
 from attncli.loading.documents import MAX_DEPTH, Document, Path, contents, no_collection
 from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
-from attncli.names import LABELS
-from attncli.text import printable, quoted, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy.typing as npt
 
-from attncli.names import SQUARE
+from attncli.errors.names import SQUARE
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
-    from attncli.indices import Picked
-    from attncli.problem import Problem
+    from attncli.numerics.indices import Picked
+    from attncli.problem.problem import Problem
 
 __all__ = ["AnswerAxes"]
 

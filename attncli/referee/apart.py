@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee.cases import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.groups import follow, needs_of
@@ -17,7 +17,7 @@ from attncli.referee.options import windowed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.question import Question
     from attncli.referee.recipe import Outputs
     from attncli.referee.report import Cause

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee.evaluation import Stages, evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
 from attncli.referee.verdict import Errors, canonical
@@ -17,7 +17,7 @@ from attncli.referee.verdict import Errors, canonical
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["Case", "is_evaluable", "widened"]
 

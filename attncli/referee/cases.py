@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import places
 from attncli.referee.case import Case, is_evaluable, widened
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import LEAST_SEEN, USUAL_FILL, Outputs, Part, Recipe, recipe_of
 from attncli.referee.stages import present_average
 from attncli.referee.verdict import canonical
-from attncli.text import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from attncli.problem import Problem
-    from attncli.projection import Projected
+    from attncli.layers.projection import Projected
+    from attncli.problem.problem import Problem
     from attncli.referee.convention import Need
     from attncli.referee.question import Question
 

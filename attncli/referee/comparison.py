@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli import arguments
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
+from attncli.problem import arguments
 from attncli.referee.plain_errors import Plain, plain_errors_in, plain_errors_of
 from attncli.referee.report import Tolerance, Verdict
 from attncli.referee.rounding import (
@@ -29,7 +29,7 @@ from attncli.referee.verdict import Errors, canonical, distance, measure, worst_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.report import Place
 
 __all__ = ["Compared", "File", "Judged", "compare"]

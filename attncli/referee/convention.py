@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.topics import Topic
 
 __all__ = ["Apply", "Convention", "Need", "moved", "then", "with_rule", "with_term", "without"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted
 from attncli.referee.apart import told_apart_by
 from attncli.referee.cases import Cases
 from attncli.referee.fit import agrees
@@ -30,10 +31,9 @@ from attncli.referee.stored_wider import (
     narrowed,
 )
 from attncli.referee.verdict import Errors
-from attncli.text import counted
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.convention import Need
     from attncli.referee.question import Question
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.operands import prepare
+from attncli.numerics.dtypes import widen
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import CAPS, product_of, shared, step_function
@@ -16,8 +16,8 @@ from attncli.referee.stages import CAPS, product_of, shared, step_function
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.posing.output import OutputProjection
-    from attncli.problem import Problem
+    from attncli.problem.output import OutputProjection
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["Stages", "evaluate", "projected"]

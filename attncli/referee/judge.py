@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli import arguments
-from attncli.calling import by_known_names
-from attncli.dtypes import readable, widen
 from attncli.engine import attend
 from attncli.errors import UsageError
-from attncli.names import OUTPUTS
-from attncli.problem import posed_problem
-from attncli.projection import Projected, as_heads, project
+from attncli.errors.calling import by_known_names
+from attncli.errors.names import OUTPUTS
+from attncli.layers.projection import Projected, as_heads, project
+from attncli.numerics.dtypes import readable, widen
+from attncli.problem import arguments
+from attncli.problem.problem import posed_problem
+from attncli.problem.result import Attention
 from attncli.referee.comparison import Compared, File, compare
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.diagnosis import look_beneath
@@ -36,13 +37,12 @@ from attncli.referee.swamped import (
     with_the_answer,
     without,
 )
-from attncli.result import Attention
 from attncli.summaries.averaging import average_weights, refuse_without_heads
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.report import Diagnosis
 
 __all__ = ["check"]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.text import first_few, labelled, places
+from attncli.errors.text import first_few, labelled, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.question import Question
 
 __all__ = ["locate"]

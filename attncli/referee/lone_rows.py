@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import recipe_of
 from attncli.referee.report import Stretch
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Outputs
     from attncli.referee.rounding import Digits, Precision
     from attncli.referee.verdict import Errors

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.positions import BASE, alibi_slopes
+from attncli.numerics.positions import BASE, alibi_slopes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from attncli.names import Align
-    from attncli.problem import Problem
+    from attncli.errors.names import Align
+    from attncli.problem.problem import Problem
 
 __all__ = [
     "aligned",

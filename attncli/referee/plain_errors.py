@@ -24,7 +24,7 @@ from attncli.referee.verdict import finite_in_both, root_mean_square
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.report import Place
 
 __all__ = ["Plain", "plain_errors", "plain_errors_in", "plain_errors_of"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.comparison import Judged
     from attncli.referee.report import Place
     from attncli.referee.rounding import Precision

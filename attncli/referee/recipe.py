@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
+from attncli.problem.visibility import Visibility
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import present, softmax_over
-from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = [
     "LEAST_SEEN",

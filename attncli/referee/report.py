@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
+from attncli.problem.arguments import shape_text
 from attncli.referee.wording import report_lines
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import LARGEST_FLOAT16, dtype_name, nearest, parts, truncated, widen
+from attncli.numerics.dtypes import LARGEST_FLOAT16, dtype_name, nearest, parts, truncated, widen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

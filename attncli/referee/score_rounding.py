@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.names import SCORE_STAGES
-from attncli.positions import turned
+from attncli.errors.names import SCORE_STAGES
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import turned
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import vary
 from attncli.referee.sizes import product_sizes, through_the_output
@@ -35,7 +35,7 @@ from attncli.referee.stages import shared
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from attncli.problem import Problem, Rope
+    from attncli.problem.problem import Problem, Rope
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["effects_of_rounding"]

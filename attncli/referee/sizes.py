@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.names import SCORE_STAGES
+from attncli.errors.names import SCORE_STAGES
+from attncli.numerics.dtypes import widen
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["product_sizes", "through_the_output", "typical_sizes"]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import LARGEST_FLOAT16
+from attncli.numerics.dtypes import LARGEST_FLOAT16
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = [

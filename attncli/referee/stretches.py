@@ -25,7 +25,7 @@ from attncli.referee.report import Stretch
 from attncli.referee.tolerance import earned
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.rounding import Digits, Precision
     from attncli.referee.verdict import Errors
 

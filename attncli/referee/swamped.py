@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.errors import DataError
+from attncli.errors.text import counted
+from attncli.numerics.dtypes import widen
+from attncli.problem.visibility import cut
 from attncli.referee.recipe import LEAST_SEEN
 from attncli.referee.verdict import canonical
-from attncli.text import counted
-from attncli.visibility import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.comparison import File
 
 __all__ = [

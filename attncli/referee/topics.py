@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["Topic"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attncli.referee.report import Place, Stretch, Tolerance, Verdict
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = [
     "Errors",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.arguments import MOST_AXES, fewer_axes, shape_text
-from attncli.names import SQUARE
-from attncli.text import counted, labelled, places
+from attncli.errors.names import SQUARE
+from attncli.errors.text import counted, labelled, places
+from attncli.problem.arguments import MOST_AXES, fewer_axes, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.text import encodable
+from attncli.errors.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

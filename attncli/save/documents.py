@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attncli.errors import OutputError
-from attncli.names import SCHEMA
+from attncli.errors.names import SCHEMA
 from attncli.save.numbers import number_lines
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import OutputError
-from attncli.late import late
+from attncli.errors.late import late
 from attncli.save.files import is_direct, whole_file
 from attncli.save.results import Results
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import OutputError
-from attncli.names import SQUARE
+from attncli.errors.names import SQUARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.advice import advise, fully_masked_advice
+from attncli.api import solve
 from attncli.engine import attend
-from attncli.errors import UsageError
-from attncli.result import Attention
-from attncli.solving import solve
-from attncli.warning import warn
+from attncli.errors import UsageError, warn
+from attncli.problem.advice import advise, fully_masked_advice
+from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from attncli.engine import Progress
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["average_weights", "refuse_without_heads", "solve_averaged"]
 

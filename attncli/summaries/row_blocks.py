@@ -16,7 +16,7 @@ from attncli.engine import attend
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["Computed", "Given", "Labels", "RowBlock", "Weights", "count_blocks", "row_blocks"]
 

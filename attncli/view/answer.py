@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine import attend
-from attncli.indices import EVERYTHING, Picked
-from attncli.layout import Layout
-from attncli.names import SQUARE
+from attncli.errors.names import SQUARE
+from attncli.errors.text import places
+from attncli.numerics.indices import EVERYTHING, Picked
+from attncli.problem.layout import Layout
 from attncli.summaries.averaging import average_weights
-from attncli.text import places
 from attncli.view.sinks import SINK_NOTE, sinks_take
 from attncli.view.tables import Limits, Sheet, on_one_scale, remark, sheet_parts
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from attncli.problem import Problem
-    from attncli.result import Attention
+    from attncli.problem.problem import Problem
+    from attncli.problem.result import Attention
     from attncli.summaries.row_blocks import Given
 
 __all__ = ["answer_parts", "average_parts", "finished_parts", "input_parts"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.padding import Padding
 from rich.text import Text
 
-from attncli.text import counted, printable
+from attncli.errors.text import counted, printable
 from attncli.view.labels import shorten, text_width
 from attncli.view.lined import lined_table
 from attncli.view.signs import known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from attncli.text import printable
+from attncli.errors.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from attncli.text import label_text
+from attncli.errors.text import label_text
 from attncli.view.labels import shorten
 from attncli.view.signs import FORMULA_SIGNS, known
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from attncli.names import SCHEMA
+from attncli.errors.names import SCHEMA
 from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
 from attncli.view.signs import FORMULA_SIGNS, known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.text import in_ascii
+from attncli.errors.text import in_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

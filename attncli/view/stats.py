@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from attncli.text import label_text
+from attncli.errors.text import label_text
 from attncli.view.columns import GAP, Column, stacked
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation

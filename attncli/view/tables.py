@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from attncli.text import label_text
+from attncli.errors.text import label_text
 from attncli.view.columns import GAP, Column, table_lines
 from attncli.view.labels import shorten_all, text_width
 from attncli.view.markdown import markdown_table, words

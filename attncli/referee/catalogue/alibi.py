@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.positions import alibi_slopes
+from attncli.numerics.positions import alibi_slopes
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, moved, with_term
 from attncli.referee.options import stated, without_alibi

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from attncli.problem.visibility import Visibility
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context, of_inputs
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe, recipe_of, vary
 from attncli.referee.replacing import replace
-from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["ATTENDED"]
 

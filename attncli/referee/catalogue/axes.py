@@ -18,7 +18,7 @@ from attncli.referee.stages import over_heads, present
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["AXES"]

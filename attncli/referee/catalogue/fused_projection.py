@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from attncli.names import INPUTS
+from attncli.errors.names import INPUTS
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_inputs
 from attncli.referee.convention import Apply, Convention
@@ -17,7 +17,7 @@ from attncli.referee.recipe import Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["FUSED"]
 

@@ -15,7 +15,7 @@ from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["HEADS"]
 

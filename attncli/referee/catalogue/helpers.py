@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.operands import rotated
 from attncli.errors import AttnError
-from attncli.positions import rotate
-from attncli.projection import as_heads, project
+from attncli.layers.projection import as_heads, project
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import rotate
 from attncli.referee.convention import Apply, Convention, then, with_rule, without
 from attncli.referee.options import stated
 from attncli.referee.recipe import Outputs, Part, Recipe, vary
@@ -22,7 +22,7 @@ from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem, Rope
+    from attncli.problem.problem import Problem, Rope
     from attncli.referee.topics import Topic
 
 __all__ = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["INPUTS"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import (
     SOURCES,

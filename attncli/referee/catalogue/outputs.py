@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.names import INPUTS, SCORE_STAGES
+from attncli.errors.names import INPUTS, SCORE_STAGES
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, then
 from attncli.referee.evaluation import evaluate

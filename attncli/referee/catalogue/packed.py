@@ -15,7 +15,7 @@ from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["PACKED"]

@@ -17,7 +17,7 @@ from attncli.referee.recipe import Recipe, band
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["PADDING"]
 

@@ -16,7 +16,7 @@ from attncli.referee.stages import present
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["POOLED"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.positions import BASE, sinusoidal
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import BASE, sinusoidal
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SOURCES, made_again, of_embeddings
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops
 from attncli.referee.convention import Convention, then
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import IN_LOOPS, PRECISIONS
 from attncli.referee.stages import over_heads, softmax_over
-from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.positions import sinusoidal
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import sinusoidal
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Apply, Convention, Need, then

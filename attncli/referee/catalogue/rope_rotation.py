@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.positions import rope_frequencies, rotate, rotation_angles
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import rope_frequencies, rotate, rotation_angles
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import other_pairing
 from attncli.referee.convention import Apply, Convention
@@ -19,7 +19,7 @@ from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS, Precision
 
 if TYPE_CHECKING:
-    from attncli.problem import Rope
+    from attncli.problem.problem import Rope
 
 __all__ = ["ROPE_ROTATION"]
 

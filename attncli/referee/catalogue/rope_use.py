@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
 from attncli.engine.operands import rotated
-from attncli.positions import rope_frequencies, rotate
-from attncli.problem import Rope
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import rope_frequencies, rotate
+from attncli.problem.problem import Rope
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import other_pairing, turned_at
 from attncli.referee.convention import Apply, Convention
@@ -22,8 +22,8 @@ from attncli.referee.recipe import Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.names import Pairing
-    from attncli.problem import Problem
+    from attncli.errors.names import Pairing
+    from attncli.problem.problem import Problem
 
 __all__ = ["ROPE_USE"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.problem import default_scale
+from attncli.problem.problem import default_scale
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.options import scaled
@@ -15,7 +15,7 @@ from attncli.referee.replacing import replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["SCALES"]
 

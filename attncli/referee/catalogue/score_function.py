@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.options import shortest
@@ -17,7 +17,7 @@ from attncli.referee.recipe import Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["FUNCTION"]
 

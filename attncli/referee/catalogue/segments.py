@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.problem.segments import Segments
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule
-from attncli.segments import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["FROM_LENGTHS", "SEGMENTS", "with_segments"]

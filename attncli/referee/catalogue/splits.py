@@ -18,7 +18,7 @@ from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["SPLITS"]

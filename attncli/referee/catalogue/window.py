@@ -15,7 +15,7 @@ from attncli.referee.options import windowed, without_placed
 from attncli.referee.recipe import Recipe, band
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
 
 __all__ = ["WINDOW"]
 

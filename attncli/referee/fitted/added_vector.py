@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Convention, then
@@ -19,7 +19,7 @@ from attncli.referee.verdict import root_mean_square
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 

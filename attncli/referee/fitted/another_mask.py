@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted, labelled, places
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
@@ -15,7 +16,6 @@ from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part
 from attncli.referee.fitted.spans import masks_of_spans
 from attncli.referee.fitted.unstated_segments import as_segments
 from attncli.referee.replacing import replace
-from attncli.text import counted, labelled, places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

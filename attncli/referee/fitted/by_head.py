@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_term
 from attncli.referee.evaluation import evaluate
@@ -25,7 +25,7 @@ from attncli.referee.recipe import distance, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
     from attncli.referee.topics import Topic

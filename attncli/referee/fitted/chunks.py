@@ -14,7 +14,7 @@ from attncli.referee.recipe import distance
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.fitted.cut_keys import Spans
     from attncli.referee.recipe import Recipe

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee.convention import Need, without
 from attncli.referee.evaluation import evaluate, projected
 from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL, RunningSums, sinks_of
@@ -23,7 +23,7 @@ from attncli.referee.stages import shared
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
 
 __all__ = ["WHOLE", "Family", "Ints", "Look", "Spans", "as_good", "first_keys", "found_numbers"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import first_few
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.fitted.other_causal import (
@@ -19,7 +20,6 @@ from attncli.referee.fitted.other_causal import (
     some_of,
     wrong_rows,
 )
-from attncli.text import first_few
 
 if TYPE_CHECKING:
     from attncli.referee.case import Case

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attncli.errors.text import counted
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.fitted.cut_keys import WHOLE, Family, Ints, Spans, first_keys, found_numbers
 from attncli.referee.fitted.places import told
 from attncli.referee.options import placed_at
 from attncli.referee.recipe import band
-from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
@@ -22,7 +22,7 @@ from attncli.referee.stages import shared
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 

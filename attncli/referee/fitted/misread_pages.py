@@ -31,7 +31,7 @@ from attncli.referee.verdict import root_mean_square
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
 
 __all__ = ["misread_pages"]

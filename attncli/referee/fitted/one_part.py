@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import places
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.replacing import replace
 from attncli.referee.stages import present
 from attncli.referee.verdict import finite_in_both, root_mean_square
-from attncli.text import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
 
 __all__ = ["one_part"]

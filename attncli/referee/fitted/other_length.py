@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.replacing import replace
 from attncli.referee.verdict import finite_in_both, root_mean_square
-from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 

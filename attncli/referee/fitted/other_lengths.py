@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import lengths_of
 from attncli.referee.convention import Convention, with_rule
@@ -15,12 +16,11 @@ from attncli.referee.fitted.diagonals import ends_of, moved_to
 from attncli.referee.fitted.places import told
 from attncli.referee.options import also_causal, stands_in_corner, with_lengths
 from attncli.referee.recipe import band
-from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 

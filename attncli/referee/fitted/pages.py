@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import first_few
 from attncli.referee.catalogue.helpers import factors_of, groups_of
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
-from attncli.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.dtypes import widen
-from attncli.names import HIDING_RULES
+from attncli.errors.names import HIDING_RULES
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import with_rule, with_term
 from attncli.referee.options import scaled, shortest
@@ -19,7 +19,7 @@ from attncli.referee.replacing import replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.recipe import Recipe
     from attncli.referee.topics import Topic
 

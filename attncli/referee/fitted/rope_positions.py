@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.positions import rotate
+from attncli.errors.text import counted
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import rotate
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, turned_at
 from attncli.referee.convention import Convention
@@ -20,7 +21,6 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.other_causal import output_of_rows, some_of, wrong_rows
 from attncli.referee.fitted.spans import SLACK
 from attncli.referee.recipe import vary
-from attncli.text import counted
 
 if TYPE_CHECKING:
     from attncli.referee.case import Case

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted
+from attncli.problem.segments import Segments
 from attncli.referee import topics
 from attncli.referee.catalogue.segments import with_segments
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.cut_keys import WHOLE, Family, first_keys, found_numbers
 from attncli.referee.fitted.sequences import listed
-from attncli.segments import Segments
-from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.fitted.cut_keys import Spans
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from attncli.problem.segments import Segments
 from attncli.referee import topics
 from attncli.referee.catalogue.segments import FROM_LENGTHS, with_segments
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.places import some
 from attncli.referee.fitted.sequences import begins_of, found_ids, listed
-from attncli.segments import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,8 @@ import time
 from itertools import product
 from typing import TYPE_CHECKING
 
-from attncli.dtypes import widen
 from attncli.engine.operands import rotated
+from attncli.numerics.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import distance_of

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.numerics.dtypes import widen
 from attncli.referee.convention import without
 from attncli.referee.evaluation import evaluate
 from attncli.referee.stages import shared
@@ -24,7 +24,7 @@ from attncli.referee.stages import shared
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.problem import Problem
+    from attncli.problem.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.fitted.found_weights import Patterns
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import first_few
+from attncli.problem.segments import Segments
 from attncli.referee import topics
 from attncli.referee.catalogue.segments import with_segments
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.places import told
 from attncli.referee.fitted.sequences import begins_of, found_ids, listed
-from attncli.segments import Segments
-from attncli.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

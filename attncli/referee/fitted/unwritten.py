@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.errors.text import counted, first_few
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import at_the_end
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.fitted.found_weights import by_part
 from attncli.referee.report import Cause
 from attncli.referee.verdict import canonical
-from attncli.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from attncli.text import label_text, printable
+from attncli.errors.text import label_text, printable
 from attncli.view.labels import shorten, text_width
 
 if TYPE_CHECKING:

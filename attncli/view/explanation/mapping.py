@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.names import SCHEMA
+from attncli.errors.names import SCHEMA
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         QueryNorm,
         Rest,
     )
-    from attncli.problem import Rope
+    from attncli.problem.problem import Rope
 
 __all__ = ["as_dict"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.text import counted
+from attncli.errors.text import counted
 from attncli.view.explanation.formulas import Equation, Latex
 from attncli.view.explanation.keys import markdown_keys
 from attncli.view.explanation.steps import facts, sections, title

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from attncli.positions import BASE
-from attncli.text import counted, places
+from attncli.errors.text import counted, places
+from attncli.numerics.positions import BASE
 from attncli.view.explanation.formulas import (
     Call,
     Equation,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.text import Text
 
-from attncli.text import counted
+from attncli.errors.text import counted
 from attncli.view.explanation import formulas
 from attncli.view.explanation.formulas import Equation
 from attncli.view.explanation.keys import weight_table

@@ -11,7 +11,7 @@ import re
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from attncli.text import encodable
+from attncli.errors.text import encodable
 from attncli.view.figure.style import drawing_style
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What a layer does around attention: projections and norms."""

@@ -1,0 +1,1 @@
+"""Number formats, indices, positions: what is computed with, below every question."""

@@ -1,0 +1,74 @@
+"""Anything array-like to an ndarray: lists, arrays of other libraries, tensors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import DataError
+from attncli.numerics.dtypes import as_bfloat16
+
+__all__ = ["as_ndarray"]
+
+# What they call their module, in which the dtype is.
+_WITH_BFLOAT16 = {"torch", "mlx.core"}
+_NO_ARRAY = "rows of unequal length or things that are no numbers"
+
+
+def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
+    """Return an ndarray; bfloat16 of PyTorch and MLX as `attncli.numerics.dtypes.BFLOAT16`.
+
+    Parameters
+    ----------
+    name : str
+        How errors name the argument.
+    value : array_like
+
+    Raises
+    ------
+    DataError
+        NumPy cannot make an array of it, or would lose what is masked.
+    """
+    if _is_masked(value):
+        raise DataError(
+            f"{name}: expected an array of numbers; found a masked array",
+            hint="give its data, and say which keys are hidden with mask or key_padding_mask",
+        )
+    try:
+        bits = _bfloat16_bits(value)
+        return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        if isinstance(value, (list, tuple)) and any(_bfloat16_bits(v) is not None for v in value):
+            return np.stack([as_ndarray(name, each) for each in value])
+        is_tensor = hasattr(value, "device")
+        found = f"a tensor that NumPy does not read: {error}" if is_tensor else _NO_ARRAY
+        raise DataError(
+            f"{name}: expected an array of numbers; found {found}",
+            hint="give tensor.detach(), and from another device tensor.cpu()"
+            if is_tensor
+            else None,
+        ) from error
+
+
+def _is_masked(value: object) -> bool:
+    """Whether something in an array, or in a list of arrays, is masked."""
+    masked = sys.modules.get("numpy.ma")
+    if masked is None:  # who has such an array has imported it
+        return False
+    arrays = value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(a, masked.MaskedArray) and masked.is_masked(a) for a in arrays)
+
+
+def _bfloat16_bits(value: object) -> Any:
+    """Return a bfloat16 tensor as one of int16, and None for anything else."""
+    library, _, dtype = str(getattr(value, "dtype", "")).rpartition(".")
+    if dtype != "bfloat16" or library not in _WITH_BFLOAT16:
+        return None
+    # Who has a tensor has imported its library: attncli itself does without.
+    tensor: Any = value
+    # NumPy refuses one that requires a gradient, and says so.
+    unreadable = getattr(tensor, "requires_grad", False)
+    return tensor if unreadable else tensor.view(sys.modules[library].int16)

@@ -1,0 +1,1 @@
+"""The checked question: what `attncli.pose` makes of arguments, and every rule they keep."""

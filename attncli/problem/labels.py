@@ -1,0 +1,108 @@
+"""Labels of queries and keys: which one a user names, and whether two files agree on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from attncli.errors import UsageError, warn
+from attncli.errors.text import counted, did_you_mean, first_few, label_text, quoted, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["advise_on_order", "named_index"]
+
+_PLURAL = {"query": "queries", "key": "keys"}
+
+
+def named_index(
+    name: str,
+    text: str,
+    count: int,
+    labels: Sequence[str] | None,
+    *,
+    of: Literal["query", "key"],
+    also: str = "",
+) -> int:
+    """Return the index of a query or a key that a user named by its index or its label.
+
+    Parameters
+    ----------
+    name : str
+        What is given, as an error should say it.
+    text : str
+        A whole number within range, counted from 0, is an index, and a negative one counts from
+        the end unless it is a label; anything else is a label, or a label with its index:
+        ``the (4)``.
+    count : int
+    labels : sequence of str or None
+    of : {"query", "key"}
+    also : str
+        What else could have been given, with a comma behind it.
+
+    Raises
+    ------
+    UsageError
+        There is none, or several have this label.
+
+    Warns
+    -----
+    AttnWarning
+        Another one has this index for its label.
+    """
+    labels = labels or ()
+    found = _places(text, labels)
+    index = whole_number(text)
+    if index is not None and 0 <= index < count:
+        if found and index not in found:
+            warn(
+                f"{of} {index} is the one of this index, counted from 0; the label {quoted(text)} "
+                f"is that of {of} {found[0]}"
+            )
+        return index
+    if index is not None and not found and -count <= index < 0:
+        return index + count
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            f"{name}: {quoted(text)} is the label of {counted(len(found), of, _PLURAL[of])}: "
+            f"{first_few([*map(str, found)])}",
+            hint=f"name one by its index, or as '{_shown(labels[found[0]])} ({found[0]})'",
+        )
+    known = f" or one of the labels ({first_few([*map(quoted, labels)])})" if labels else ""
+    raise UsageError(
+        f"{name}: expected {also}an index from {-count} to {count - 1}{known}; "
+        f"found {quoted(text)}",
+        hint=did_you_mean(text, labels),
+    )
+
+
+def _places(text: str, labels: Sequence[str]) -> list[int]:
+    """Return where a label stands, by itself, as tables show it, or with its index."""
+    for written in (labels, [*map(_shown, labels)]):
+        found = [index for index, label in enumerate(written) if label == text]
+        found = found or [i for i, label in enumerate(written) if f"{label} ({i})" == text]
+        if found:
+            return found
+    return []
+
+
+def _shown(label: str) -> str:
+    """Return what stands for a label in tables, if nothing of it could be seen; else the label."""
+    return label if label.strip(" ") else label_text(label)
+
+
+def advise_on_order(
+    name: str, labels: Sequence[str] | None, other: str, known: Sequence[str] | None
+) -> None:
+    """Warn where two files, ``name`` and ``other``, hold the same labels in another order."""
+    pairs = [*zip(labels or (), known or (), strict=False)]
+    at = next((i for i, (label, right) in enumerate(pairs) if label != right), None)
+    if at is None or sorted(labels or ()) != sorted(known or ()):
+        return
+    label, right = map(quoted, pairs[at])
+    warn(
+        f"{name}: label {at} is {label}, but in {other} {right}: rows and columns belong together "
+        "by their place, not by their label. Bring them in one order"
+    )

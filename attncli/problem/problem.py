@@ -1,0 +1,404 @@
+"""The question: query, key, value and every rule that applies to them.
+
+`Problem` is frozen and has passed every check (`attncli.problem.posing`), so the engine makes none.
+All its arrays have four axes (`attncli.problem.layout`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import DataError, UsageError
+from attncli.errors.names import HIDING_RULES, INPUTS
+from attncli.numerics.dtypes import in_float64, widen
+from attncli.numerics.finite import all_finite
+from attncli.numerics.indices import index_of, indices_of
+from attncli.numerics.positions import BASE, rope_frequencies
+from attncli.problem.arguments import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.errors.names import MaskMeans, Pairing, Score
+    from attncli.layers.projection import Projected
+    from attncli.problem.layout import Layout
+    from attncli.problem.output import OutputProjection
+    from attncli.problem.visibility import Visibility
+
+__all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
+
+Array = npt.NDArray[Any]
+A = TypeVar("A", Array, Array | None)
+N = TypeVar("N", tuple[int, ...], tuple[int, ...] | None)
+# Rules of a problem, by the names of the options that give them.
+_RULES = (
+    *HIDING_RULES,
+    *("bias", "alibi_slopes", "softcap", "sinks", "rope", "score_weight", "score_vector"),
+)
+
+
+class Rope(NamedTuple):
+    """Rotary position embedding: how components are paired, and how fast each pair turns.
+
+    Attributes
+    ----------
+    pairing : {"half", "interleaved"}
+    base : float
+        Of the frequencies base^(−2p/D).
+    frequencies : tuple of float, or None
+        Other frequencies, in radians for each position; as many pairs are turned.
+    """
+
+    pairing: Pairing
+    base: float = BASE
+    frequencies: tuple[float, ...] | None = None
+
+    def of_width(self, width: int) -> npt.NDArray[np.float64]:
+        """Return the frequency of each pair of rows of a width."""
+        if self.frequencies is not None:
+            return np.array(self.frequencies)
+        return rope_frequencies(width, self.base)
+
+
+def default_scale(score: Score, width: int) -> float:
+    """Return the scale unless one is given: 1/√D for the dot product, 1 for other scores."""
+    return 1.0 / math.sqrt(width) if score == "dot" else 1.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem:
+    """A checked attention problem. Make one with `attncli.pose`.
+
+    Attributes
+    ----------
+    query : ndarray (B, H, L, D)
+    key : ndarray (B or 1, G, S, D)
+        Query head h reads key/value head h // (H/G).
+    value : ndarray (B or 1, G, S, E), or None where only weights are asked for
+        All three as stored: any real floating dtype, bfloat16 included.
+    dtype : dtype
+        The computing dtype: float32 or float64.
+    layout : Layout
+        The axes in which results are returned.
+    visible : Visibility
+        Which key each query sees.
+    scale : float
+        Multiplies the product of query and key; 1/√D unless given.
+    score : {"dot", "cosine", "general", "additive"}
+    score_weight : ndarray (D, D of the key), or None
+        For ``general``, where the widths of query and key may differ.
+    score_vector : ndarray (D,), or None
+        For ``additive``.
+    softcap : float or None
+        Scores are squeezed into (−softcap, softcap).
+    bias : ndarray (B or 1, H or 1, L or 1, S or 1), or None
+        Added to the capped scores; −inf allowed.
+    alibi_slopes : ndarray (H,) of float64, or None
+        ALiBi.
+    sinks : ndarray (H,) of float64, or None
+        Each head has one logit that counts in the denominator only.
+    rope : Rope or None
+    output : OutputProjection or None
+        Applied to the whole context at the end. A selected head has none, because its context
+        is only part of the input.
+    mask_means : {"keep", "drop"}
+        How the masks were written, for advice; in ``visible``, true always means may attend.
+    query_labels, key_labels : tuple of str, or None
+        Length L and S.
+    unread : callable, or None
+        Returns key and value after checking them and the query. Set while all three are
+        unchecked and may hold NaN or inf, which the engine notices in its results.
+    made_from : Projected or None
+        What query, key and value were made from, if known, so that `attncli.check` can name
+        mistakes made there. The engine ignores it, and a selected part has none.
+    """
+
+    query: Array
+    key: Array
+    value: Array | None
+    dtype: np.dtype[Any]
+    layout: Layout
+    visible: Visibility
+    scale: float
+    score: Score = "dot"
+    score_weight: Array | None = None
+    score_vector: Array | None = None
+    softcap: float | None = None
+    bias: Array | None = None
+    alibi_slopes: Array | None = None
+    sinks: Array | None = None
+    rope: Rope | None = None
+    output: OutputProjection | None = None
+    mask_means: MaskMeans = "keep"
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+    unread: Callable[[], tuple[Array, Array | None]] | None = None
+    made_from: Projected | None = None
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the outputs are computed from."""
+        parts = [*vars(self).values(), *self.visible]
+        if self.output is not None:
+            parts += [self.output.weight, self.output.bias]
+        return [part for part in parts if isinstance(part, np.ndarray)]
+
+    @property
+    def output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of weights (and all scores), lse, context and mean weights, as returned.
+
+        Those that there are: in the axes of the user.
+        """
+        weights = self.layout.weights_shape(self.shape)
+        shapes = {"weights": weights, "lse": weights[:-1]}
+        batch, heads, queries, _ = self.shape
+        if self.value is not None:
+            parts = (heads, self.value.shape[3])
+            if self.output is not None:
+                parts = (1, self.output.weight.shape[1])
+            context = np.broadcast_to(0.0, (batch, parts[0], queries, parts[1]))
+            shapes["context"] = self.layout.join(context).shape
+        if "h" in self.layout.weight_axes:
+            shapes["mean weights"] = (*weights[:-3], *weights[-2:])
+        return shapes
+
+    def __repr__(self) -> str:
+        parts = [f"{name} {getattr(self, name).shape}" for name in INPUTS if self._has(name)]
+        facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]
+        rules = [name for name in _RULES if self._has(name)]
+        if self.output is not None:
+            rules.append("wo")
+        return f"<Problem: {', '.join(parts)}; {', '.join(facts + rules)}>"
+
+    def _has(self, name: str) -> bool:
+        value = getattr(self, name, None)
+        if value is None:
+            value = getattr(self.visible, name, None)
+        return value is not None and value is not False
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, H, L, S): the shape of the weights before axes are dropped."""
+        # Not kept: for one problem, the lock of a cached property takes longer.
+        batch, heads, queries, _ = self.query.shape
+        return batch, heads, queries, self.key.shape[2]
+
+    def key_head(self, head: int) -> int:
+        """Return which head of key and value a query head reads."""
+        heads, groups = self.query.shape[1], self.key.shape[1]
+        return int(head // (heads // groups))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether scores are products Q Kᵀ; additive ones are sums over tanh(q + k)."""
+        return self.score != "additive"
+
+    def read(self) -> Problem:
+        """Return the problem with its inputs checked, and the padding of keys set to zero.
+
+        Raises
+        ------
+        DataError
+            A query is not finite, or a key or value that some query sees.
+        """
+        if self.unread is None:
+            return self
+        key, value = self.unread()
+        return replace(self, key=key, value=value, unread=None)
+
+    def input(self, name: str) -> Array:
+        """Return query, key or value in the user's axes and the computing dtype, not rotated.
+
+        Raises
+        ------
+        UsageError
+            The problem has no value.
+        """
+        array = getattr(self, name)
+        if array is None:
+            raise UsageError(
+                f"there is no {name} to show", hint=f"give {name}, or leave it out of --show"
+            )
+        return self.layout.join(widen(array, self.dtype))
+
+    def projected(self, context: Array, *, threads: int | None = None) -> Array:
+        """Return the context, in the user's axes, after the output projection if there is one.
+
+        The rows of padded queries stay 0, even if the projection has a bias.
+
+        Raises
+        ------
+        DataError
+            The projection exceeds the range of the computing dtype.
+        """
+        if self.output is None:
+            return context
+        made = self.output(context, threads=threads)
+        if not all_finite(made):
+            raise DataError(
+                f"the context exceeds the range of {self.dtype.name} after its projection",
+                hint=in_float64(self.dtype),
+            )
+        padded = self.visible.padded_queries
+        if padded is not None:
+            each = np.broadcast_to(padded, (self.shape[0], self.shape[2]))
+            made[self.layout.join(each[:, None, :, None])[..., 0]] = 0
+        return made
+
+    def select(
+        self,
+        *,
+        batch: int | Sequence[int] | None = None,
+        head: int | Sequence[int] | None = None,
+        rows: tuple[int, int] | None = None,
+    ) -> Problem:
+        """Return the problem of some batch entries, heads or queries.
+
+        Its results are those of the whole problem, but for rounding. An axis of which one index
+        is selected goes, as in NumPy.
+
+        Parameters
+        ----------
+        batch, head : int or sequence of int, optional
+            One, or several in their order. Negative ones count from the end.
+        rows : (start, stop), optional
+            Queries to keep.
+
+        Raises
+        ------
+        UsageError
+            There is no such batch entry, head or query, or one is given twice.
+        """
+        problem = self.read()
+        batches, heads, queries, _ = self.shape
+        if batch is not None:
+            problem = _some_batches(problem, *_indices("batch", batch, batches))
+        if head is not None:
+            problem = _some_heads(problem, *_indices("head", head, heads))
+        if rows is None:
+            return problem
+        return _some_rows(problem, *_range_of(rows, queries))
+
+
+def _indices(name: str, chosen: int | Sequence[int], count: int) -> tuple[tuple[int, ...], str]:
+    """Return the indices chosen of an axis, and the letter of the axis if it goes with them."""
+    if isinstance(chosen, np.ndarray):
+        chosen = chosen.tolist()
+    if isinstance(chosen, Sequence) and not isinstance(chosen, str):
+        return indices_of(name, chosen, count), ""
+    return (index_of(name, chosen, count),), name[0]
+
+
+def _range_of(rows: tuple[int, int], queries: int) -> tuple[int, int]:
+    try:
+        start, stop = map(operator.index, rows)
+    except (TypeError, ValueError):
+        start, stop = 0, 0
+    if not 0 <= start < stop <= queries:
+        raise UsageError(
+            f"rows: expected (start, stop) between 0 and {queries}, start first; "
+            f"found {shown(rows)}"
+        )
+    return start, stop
+
+
+def _some_batches(problem: Problem, batches: tuple[int, ...], gone: str) -> Problem:
+    visible = problem.visible
+    return replace(
+        problem,
+        layout=problem.layout.without(gone),
+        made_from=None,
+        query=_pick(problem.query, 0, batches),
+        key=_pick(problem.key, 0, batches),
+        value=_pick(problem.value, 0, batches),
+        bias=_pick(problem.bias, 0, batches),
+        visible=visible._replace(
+            offsets=_pick_some(visible.offsets, batches),
+            mask=_pick(visible.mask, 0, batches),
+            key_padding_mask=_pick(visible.key_padding_mask, 0, batches),
+            kv_lengths=_pick_some(visible.kv_lengths, batches),
+            query_lengths=_pick_some(visible.query_lengths, batches),
+            segment_ids=visible.segment_ids and visible.segment_ids.entries(batches),
+        ),
+    )
+
+
+def _some_heads(problem: Problem, heads: tuple[int, ...], gone: str) -> Problem:
+    groups = _shared_alike(tuple(map(problem.key_head, heads)))
+    return replace(
+        problem,
+        layout=problem.layout.without(gone),
+        made_from=None,
+        output=None,
+        query=_pick(problem.query, 1, heads),
+        key=_pick(problem.key, 1, groups),
+        value=_pick(problem.value, 1, groups),
+        bias=_pick(problem.bias, 1, heads),
+        alibi_slopes=_pick(problem.alibi_slopes, 0, heads),
+        sinks=_pick(problem.sinks, 0, heads),
+        visible=problem.visible._replace(mask=_pick(problem.visible.mask, 1, heads)),
+    )
+
+
+def _shared_alike(groups: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the key heads of some query heads, one for all that share it alike."""
+    own = tuple(dict.fromkeys(groups))
+    shared = tuple(np.repeat(own, len(groups) // len(own)).tolist())
+    return own if groups == shared else groups
+
+
+def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
+    visible = problem.visible
+    lengths = visible.query_lengths
+    labels = problem.query_labels
+    return replace(
+        problem,
+        query=problem.query[:, :, start:stop],
+        made_from=None,
+        bias=_slice_rows(problem.bias, start, stop),
+        query_labels=labels and labels[start:stop],
+        visible=visible._replace(
+            queries=stop - start,
+            # The first query kept was the start-th, and keeps its position.
+            offsets=tuple(offset + start for offset in visible.offsets),
+            mask=_slice_rows(visible.mask, start, stop),
+            query_lengths=lengths and tuple(min(max(0, n - start), stop - start) for n in lengths),
+            segment_ids=visible.segment_ids and visible.segment_ids.rows(start, stop),
+        ),
+    )
+
+
+def _pick(array: A, axis: int, indices: tuple[int, ...]) -> A:
+    """Keep some indices of an axis; an axis of length 1 stands for every index."""
+    if array is None or array.shape[axis] == 1:
+        return array
+    first, stop = indices[0], indices[0] + len(indices)
+    # Those that follow each other are a view.
+    some = slice(first, stop) if indices == tuple(range(first, stop)) else [*indices]
+    return array[(slice(None),) * axis + (some,)]
+
+
+def _pick_some(values: N, indices: tuple[int, ...]) -> N:
+    return values if values is None or len(values) == 1 else tuple(values[i] for i in indices)
+
+
+def _slice_rows(array: Array | None, start: int, stop: int) -> Array | None:
+    """Keep some rows of an array that broadcasts to (B, H, L, S)."""
+    return array if array is None or array.shape[2] == 1 else array[:, :, start:stop]
+
+
+def posed_problem(value: object) -> None:
+    """Refuse what is no problem: arrays, perhaps, that nobody posed."""
+    if not isinstance(value, Problem):
+        raise UsageError(
+            f"problem: expected what attncli.pose or attncli.load returns; "
+            f"found {type(value).__name__}",
+            hint="attncli.pose(query, key, value) makes one",
+        )
