@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from referee_numpy import draw, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 import attncli
-from attncli.view.pictures.differences import difference_picture
 from attncli.view.pictures.report import report_picture
 
 Run = Callable[..., Ran]
@@ -389,10 +389,15 @@ def test_what_is_no_number_is_seen_in_the_picture_of_the_difference(
     assert "what difference" in told
     assert "files q.csv k.csv v.csv" in told
     assert "expect wrong.npy" in told
-    picture = difference_picture(wrong - plain(Q, K, V), "context")
+    picture = picture_of_context(wrong)
     assert picture.vmax == pytest.approx(0.1)
     assert picture.panels[0].values[1, 0] == 2 * picture.vmax
     assert picture.saturated == (False, True)
+
+
+def picture_of_context(wrong: np.ndarray) -> Any:
+    problem = attncli.pose(Q, K, V)
+    return report_picture(attncli.check(wrong, problem, diagnose=False), problem, "context").picture
 
 
 def drawn(judged: Path, attncli: Run, *words: str) -> str:

@@ -17,7 +17,8 @@ from terminal import drained
 from attncli import pose
 from attncli.cli import progress
 from attncli.summaries import row_blocks
-from attncli.view.pictures import frame, maps
+from attncli.summaries.maps import ComputedMaps, Mean
+from attncli.view.pictures.making import Wish, picture_of
 
 # The program with another patience: the work of a test is short.
 PROGRAM = """
@@ -107,10 +108,9 @@ def test_so_does_a_heatmap(files, heads, monkeypatch):
     asked = []
     monkeypatch.setattr(row_blocks, "_CELLS", 700)
     x = np.ones((every, 10, 70))
-    wish = frame.Wish(average="--average-heads" in heads)
-    maps.problem_picture(
-        pose(x, x, layout="hsd"), wish, threads=1, progress=lambda *done: asked.append(done)
-    )
+    problem = pose(x, x, layout="hsd")
+    maps = ComputedMaps(problem, progress=lambda *done: asked.append(done))
+    picture_of(Mean(maps) if "--average-heads" in heads else maps, Wish())
     assert asked == [(n + 1, every) for n in range(every)]
 
 

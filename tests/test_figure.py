@@ -17,18 +17,17 @@ from matplotlib.colors import to_rgb
 from matplotlib.font_manager import fontManager
 from matplotlib.image import imread
 from matplotlib.text import Text
+from picturing import make_panel, make_picture, split
 from process import long_but
 
 from attncli.errors import InputError
 from attncli.loading.pictures import picture_format, read_texts
 from attncli.view.color import blues, diverging, ink
 from attncli.view.figure import drawing
-from attncli.view.figure.drawing import Look, NoRoomError
+from attncli.view.figure.drawing import Look
 from attncli.view.figure.render import render
 from attncli.view.figure.style import font_families, letters_without_font
-from attncli.view.pictures.panel import make_panel, split
-from attncli.view.pictures.picture import make_picture
-from attncli.view.pictures.sizes import grid_columns, panel_size
+from attncli.view.pictures.sizes import NoRoomError, grid_columns, panel_size
 
 TOKENS = [
     "[CLS]",
@@ -249,7 +248,7 @@ def test_no_text_overlaps_another_or_leaves_the_figure(name, points):
     [
         {"what": "scores", "vmax": 0.05},
         {"log": True, "vmax": 0.01},
-        {"what": "difference", "than": "in w.npy"},
+        {"what": "difference", "scale_names": ("above 0: more than in w.npy", "above 0: more")},
     ],
 )
 def test_texts_of_the_colour_bar_do_not_overlap(wishes):
@@ -392,7 +391,13 @@ def test_a_logarithmic_bar_has_minor_ticks_and_another_has_none():
 )
 def test_the_bar_of_a_difference_says_which_side_is_which(rows, words):
     values = weights(rows, 4) - 0.2
-    figure = draw(make_picture([make_panel(values)], what="difference", than="in w.npy"))
+    figure = draw(
+        make_picture(
+            [make_panel(values)],
+            what="difference",
+            scale_names=("above 0: more than in w.npy", "above 0: more"),
+        )
+    )
     assert figure.axes[-1].get_ylabel() == words
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from picturing import make_panel, make_picture, split
 
-from attncli.errors import DataError, ShapeError, UsageError
 from attncli.view.color import (
     HIDDEN,
     blues,
@@ -20,14 +20,11 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.labels import clusters, shorten, text_width
-from attncli.view.pictures.ceiling import _rounded_up
-from attncli.view.pictures.panel import Panel, make_panel, split
-from attncli.view.pictures.picture import make_picture, rescaled
-from attncli.view.pictures.pooling import Pooler, coarsen, pool
+from attncli.view.pictures.picture import rescaled
+from attncli.view.pictures.pooling import Pooler, coarsen
 from attncli.view.pictures.scale import (
     cell_texts,
     fractions,
-    limits,
     minor_ticks,
     number_text,
     scale_ticks,
@@ -62,10 +59,17 @@ def maps(draw):
 
 
 @settings(max_examples=50, deadline=None)
-@given(maps(), sizes, sizes, st.booleans())
-def test_pooling_keeps_the_strongest_of_each_block(map_, down, across, signed):
+@given(maps(), sizes, sizes, st.booleans(), st.data())
+def test_pooling_keeps_the_strongest_of_each_block_in_whatever_order_rows_come(
+    map_, down, across, signed, data
+):
     values, hidden = map_
-    pooled = pool(make_panel(values, hidden), (down, across), signed=signed)
+    block = tuple(-(-size // most) for size, most in zip(values.shape, (down, across), strict=True))
+    pooler = Pooler(values.shape, block, signed=signed)
+    size = data.draw(sizes)
+    for i in data.draw(st.permutations(range(0, values.shape[0], size))):
+        pooler.add(values[i : i + size], hidden[i : i + size], row=i)
+    pooled = pooler.panel()
     for i, rows in enumerate(blocks_of(values.shape[0], down)):
         for j, cols in enumerate(blocks_of(values.shape[1], across)):
             part = np.ix_(rows, cols)
@@ -74,35 +78,13 @@ def test_pooling_keeps_the_strongest_of_each_block(map_, down, across, signed):
             assert pooled.values[i, j] == (best or 0)
 
 
-@settings(max_examples=30, deadline=None)
-@given(maps(), sizes, sizes, st.booleans(), st.data())
-def test_rows_in_any_order_pool_to_the_same(map_, down, across, signed, data):
-    values, hidden = map_
-    pooler = Pooler(values.shape, (down, across), signed=signed)
-    size = data.draw(sizes)
-    for i in data.draw(st.permutations(range(0, values.shape[0], size))):
-        pooler.add(values[i : i + size], hidden[i : i + size], row=i)
-    whole = Pooler(values.shape, (down, across), signed=signed)
-    whole.add(np.where(hidden, -np.inf, values))
-    assert (pooler.panel().values == whole.panel().values).all()
-    assert (pooler.panel().hidden == whole.panel().hidden).all()
-
-
-def test_rows_outside_the_map_or_with_nan_are_refused():
-    for shape, row in (((2, 4), 3), ((2, 3), 0), ((1, 4), -1), ((5, 4), 0)):
-        with pytest.raises(ShapeError, match="outside the map"):
-            Pooler((4, 4), (2, 2)).add(np.zeros(shape), row=row)
-    for bad in (np.nan, np.inf):
-        with pytest.raises(DataError, match="finite"):
-            Pooler((4, 4), (2, 2)).add(np.array([[0, bad, 1, 1]]))
-
-
 def test_coarsening_twice_is_coarsening_once():
     rng = np.random.default_rng(0)
     picture = make_picture([make_panel(rng.random((24, 36)))])
     twice = coarsen(coarsen(picture, (12, 18)), (6, 6))
     once = coarsen(picture, (6, 6))
-    assert twice.block == once.block == (4, 6)
+    assert [axis.block for axis in (twice.rows, twice.columns)] == [4, 6]
+    assert twice.cells == once.cells == (6, 6)
     assert (twice.panels[0].values == once.panels[0].values).all()
     assert once.note == "each cell shows the largest of 4\u00a0×\u00a06 weights"
     assert picture.note is None
@@ -205,7 +187,7 @@ def test_who_says_where_the_scale_ends_is_obeyed():
 def test_the_scale_follows_the_cells_that_pooling_leaves():
     pooled = coarsen(make_picture([make_panel(causal(2048))]), (32, 32))
     values = pooled.panels[0].values
-    assert pooled.block == (64, 64)
+    assert (pooled.rows.block, pooled.columns.block) == (64, 64)
     assert (values > pooled.vmax).sum() <= 32 * 33 / 2 / 50 + 1
     fixed = make_picture([make_panel(causal(2048))], vmax=0.001)
     assert coarsen(fixed, (32, 32)).vmax == 0.001
@@ -224,8 +206,8 @@ def test_log_scale_spans_the_positive_weights_but_at_most_six_decades():
     assert np.allclose(fractions(picture, [0, 0.01, 0.1, 1]), [0, 0, 0.5, 1])
     deep = make_picture([make_panel([[1.0, 1e-30]])], log=True)
     assert deep.vmin == pytest.approx(1e-6)
-    with pytest.raises(UsageError, match="logarithmic"):
-        make_picture([make_panel([[1.0]])], what="scores", log=True)
+    same = make_picture([make_panel([[0.5, 0.5]])], log=True)
+    assert (same.vmin, same.vmax) == (0.05, 0.5)
 
 
 def test_a_logarithmic_bar_names_powers_of_ten():
@@ -239,9 +221,8 @@ def test_all_zero_still_has_a_scale_and_a_given_vmax_saturates():
     capped = make_picture([make_panel([[0.2, 0.9]])], vmax=0.5)
     assert capped.saturated == (False, True)
     assert scale_ticks(capped)[-1] == (1.0, "≥ 0.5")
-    for bad in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(UsageError, match="above 0"):
-            make_picture([make_panel([[0.2]])], vmax=bad)
+    rounding = make_picture([make_panel([[1e4, -1e-3]])])
+    assert (rounding.vmin, rounding.vmax, rounding.saturated) == (0, 1e4, (False, False))
 
 
 @settings(max_examples=30, deadline=None)
@@ -255,7 +236,7 @@ def test_scale_ticks_lie_in_order_and_stand_where_their_number_does(top, what):
     assert places[-1] >= 0.94
     assert places[0] <= 0.06
     for place, text in marks:
-        value = float(text.replace("−", "-"))
+        value = float(text)
         share = value / top if what == "weights" else 0.5 + value / top / 2
         # The ends are named to three digits; numbers between them are round.
         assert place == pytest.approx(share, abs=5e-3 if place in (0, 1) else 1e-6)
@@ -295,28 +276,9 @@ def test_a_difference_takes_in_what_no_score_would_be():
     assert picture.scale_note is None
 
 
-def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():
-    with pytest.raises(DataError, match="found nan at row 1, column 0"):
-        make_panel([[0.0], [np.nan]])
-    assert not make_panel([[0.5, np.nan]], [[False, True]]).values[0, 1]
-    with pytest.raises(DataError, match=r"negative, found -0\.5"):
-        make_picture([make_panel([[-0.5, 1.0]])])
-    for bad in (np.zeros(3), np.zeros((0, 3)), np.zeros((1, 2, 3))):
-        with pytest.raises(ShapeError, match="matrix"):
-            make_panel(bad)
-    with pytest.raises(ShapeError, match="hidden cells have shape"):
-        make_panel(np.zeros((2, 3)), np.zeros((3, 2), bool))
-    with pytest.raises(ShapeError, match="one shape"):
-        make_picture([make_panel(np.zeros((2, 3))), make_panel(np.zeros((3, 2)))])
-    with pytest.raises(
-        ShapeError, match="key labels: expected 3, one for each of the keys; found 1"
-    ):
-        make_picture([make_panel(np.zeros((2, 3)))], key_labels=["a"])
-
-
 def test_cell_texts_are_rounded_signed_and_blank_where_hidden():
     panel = make_panel([[0.576, -0.001, -np.inf, -2.5, -52997.06, 123456.7, 123456789.0]])
-    assert cell_texts(panel, 2) == [["0.58", "0.00", "", "−2.50", "−52997.06", "123457", "1.2e+08"]]
+    assert cell_texts(panel, 2) == [["0.58", "0.00", "", "-2.50", "-52997.06", "123457", "1.2e+08"]]
     assert number_text(-0.0) == "0"
 
 
@@ -324,9 +286,8 @@ def test_labels_lose_their_control_characters():
     picture = make_picture(
         [make_panel([[1.0]], title="a\x1b")], key_labels=["b\n"], title="\x07 [CLS]"
     )
-    assert picture.key_labels == (r"b\x0a",)
+    assert picture.columns.labels == (r"b\x0a",)
     assert picture.title == r"\x07 [CLS]"
-    assert picture.panels[0].title == r"a\x1b"
 
 
 def test_blues_is_the_ramp_of_matplotlib():
@@ -390,7 +351,7 @@ def test_shortened_labels_fit_and_keep_both_ends(text, room):
 
 def test_numbers_too_small_for_their_digits_are_significant():
     noise = make_picture([make_panel([[2.5e-7, -1e-8, 0.0]])], what="difference")
-    assert noise.texts(noise.panels[0], 2) == [["2.5e−07", "−1.0e−08", "0"]]
+    assert noise.texts(noise.panels[0], 2) == [["2.5e-07", "-1.0e-08", "0"]]
     usual = make_picture([make_panel([[0.25, 1e-8]])])
     assert usual.texts(usual.panels[0], 2) == [["0.25", "0.00"]]
     none = make_picture([make_panel([[0.0, 0.0]])])
@@ -400,7 +361,7 @@ def test_numbers_too_small_for_their_digits_are_significant():
 def test_a_logarithmic_scale_tells_of_cells_below_it():
     below = make_picture([make_panel([[1.0, 0.5, 1e-9]])], log=True)
     assert below.saturated == (True, False)
-    assert scale_ticks(below)[0] == (0.0, "≤ 1e−06")
+    assert scale_ticks(below)[0] == (0.0, "≤ 1e-06")
     hidden = make_picture([make_panel([[1.0, 0.5, 0.0]], [[False, False, True]])], log=True)
     assert hidden.saturated == (False, False)
 
@@ -481,21 +442,6 @@ def test_a_crop_says_what_it_is_a_part_of():
     assert crop.notes == ("queries 4 to 5 of 6, keys 7 to 9 of 10",)
 
 
-@pytest.mark.parametrize("weight", [0.5, 1.0])
-def test_a_logarithmic_scale_of_equal_weights_has_a_length(weight):
-    panel = Panel(np.full((2, 2), weight), np.zeros((2, 2), bool), None)
-    assert limits([panel], "auto", signed=False, log=True) == (weight / 10, weight)
-
-
-def test_rounding_errors_below_zero_end_no_scale():
-    assert limits([make_panel([[1e4, -1e-3]])], "auto", signed=False, log=False) == (0.0, 1e4)
-
-
-@pytest.mark.parametrize(("top", "end"), [(0.0121, 0.013), (0.012, 0.012), (0.99, 0.99)])
-def test_the_end_of_a_scale_is_rounded_up(top, end):
-    assert _rounded_up(top) == end
-
-
 def test_a_logarithmic_scale_is_never_cut_where_rows_are_pooled():
     values = np.random.default_rng(0).random((300, 300)) ** 4
     picture = make_picture([make_panel(values)], log=True)
@@ -507,12 +453,6 @@ def test_scores_that_are_left_have_a_scale_of_their_own():
     picture = make_picture([make_panel([[2.0, -1e9], [-3.0, 1.0]])], what="scores")
     part = rescaled(replace(picture, panels=(make_panel([[2.0, -1e9], [-1.0, 1.0]]),)))
     assert (part.vmin, part.vmax) == (-2.0, 2.0)
-
-
-def test_the_share_of_a_sink_is_a_note_of_weights():
-    notes = make_picture([make_panel([[0.5]])], sinks=True).notes
-    assert any("the sink takes the rest" in note for note in notes)
-    assert not make_picture([make_panel([[0.5]])], what="scores", sinks=True).notes
 
 
 @pytest.mark.parametrize(
@@ -532,8 +472,8 @@ def test_scores_that_hide_are_a_hundred_times_beyond_all_others(scores, end):
 def test_numbers_near_the_lower_end_of_a_colour_bar_are_left_out():
     picture = make_picture([make_panel([[1.0, -1.04]])], what="scores")
     texts = [text for _, text in scale_ticks(picture)]
-    assert texts[0] == "−1.04"
-    assert "−1" not in texts
+    assert texts[0] == "-1.04"
+    assert "-1" not in texts
 
 
 def test_the_scale_of_a_difference_does_not_follow_what_is_left():

@@ -294,23 +294,23 @@ def test_averaged_rows_of_a_table_that_is_cropped(matrices, attncli, monkeypatch
 
 
 def test_averaged_weights_in_pictures(matrices):
-    from attncli.view.pictures.frame import Wish
-    from attncli.view.pictures.maps import finished_picture, problem_picture
+    from attncli.summaries.maps import ComputedMaps, FinishedMaps, Mean
+    from attncli.view.pictures.making import Wish, picture_of
 
     problem = load("x.csv", **{f"w{c}": f"w{c}.csv" for c in LETTERS}, heads=2)
     whole = expected(matrices, bias=False, heads=2)["weights"]
-    (panel,) = problem_picture(problem, Wish(average=True), threads=1).panels
-    np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
-    from attncli.gather import Finished
-
-    (panel,) = finished_picture(Finished(whole, "w"), Wish(average=True)).panels
-    np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
+    for maps in (ComputedMaps(problem), FinishedMaps(whole[None])):
+        (panel,) = picture_of(Mean(maps), Wish()).panels
+        np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["heatmap", *AVERAGED, "--what", "scores"], "scores are not averaged"),
+        (
+            ["heatmap", *AVERAGED, "--what", "scores"],
+            "--average-heads averages weights, not scores",
+        ),
         (["compute", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
         (["heatmap", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
         (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),

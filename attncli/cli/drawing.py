@@ -98,8 +98,9 @@ def write_figure(
     # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file
-    from attncli.view.figure.drawing import NoRoomError, draw
+    from attncli.view.figure.drawing import draw
     from attncli.view.figure.render import render
+    from attncli.view.pictures.sizes import NoRoomError
 
     _refuse_too_much(picture, look)
     # Nothing here differs between two equal runs: same input, same bytes.

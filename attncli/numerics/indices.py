@@ -32,6 +32,20 @@ class Picked(NamedTuple):
         """Return which of all a place is that is counted among those picked."""
         return _among(self.batch, batch), _among(self.head, head)
 
+    def within(self, counts: tuple[int, int]) -> Picked:
+        """Return what is to be picked where there may be only as many as are picked already.
+
+        Raises
+        ------
+        UsageError
+            There are others, but not those.
+        """
+        batch, head = (
+            _unless_all(name, indices, count)
+            for name, indices, count in zip(("--batch", "--head"), self, counts, strict=True)
+        )
+        return Picked(batch, head)
+
     @property
     def alone(self) -> dict[str, int | None]:
         """The number of the batch entry and of the head, where it is the only one picked."""
@@ -45,6 +59,13 @@ class Picked(NamedTuple):
 
 
 EVERYTHING = Picked()
+
+
+def _unless_all(name: str, picked: Indices | None, count: int) -> Indices | None:
+    several = (picked,) if isinstance(picked, int) else picked or ()
+    if len(several) in (0, count):
+        return None
+    return tuple(index_of(name, index, count) for index in several)
 
 
 def _only(picked: Indices | None) -> int | None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 from attncli.errors import UsageError, warn
 from attncli.errors.text import counted, did_you_mean, first_few, label_text, quoted, whole_number
+from attncli.numerics.indices import range_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["advise_on_order", "named_index"]
+__all__ = ["advise_on_order", "named_index", "named_range"]
 
 _PLURAL = {"query": "queries", "key": "keys"}
 
@@ -91,6 +92,59 @@ def _places(text: str, labels: Sequence[str]) -> list[int]:
 def _shown(label: str) -> str:
     """Return what stands for a label in tables, if nothing of it could be seen; else the label."""
     return label if label.strip(" ") else label_text(label)
+
+
+def named_range(
+    name: str,
+    text: str,
+    count: int,
+    labels: Sequence[str] | None,
+    *,
+    of: Literal["query", "key"],
+) -> tuple[int, int]:
+    """Return the first query or key of a range, and the one behind its last.
+
+    Parameters
+    ----------
+    name : str
+        What is given, as an error should say it.
+    text : str
+        One index or label, or the first and the last with a colon between. An index behind the
+        colon is no part of the range, as in Python; a label is.
+    count : int
+    labels : sequence of str or None
+    of : {"query", "key"}
+
+    Raises
+    ------
+    UsageError
+        There is no such query or key, or none between them.
+    """
+    known = labels or ()
+
+    def index_of_one(word: str) -> int:
+        # Tokens may begin with a blank.
+        label = word if word in known else word.strip()
+        return named_index(name, label, count, labels, of=of, also="a:b, as in 0:64, ")
+
+    if text.count(":") != 1 or text in known:
+        index = index_of_one(text)
+        return index, index + 1
+    first, last = text.split(":")
+    start, stop = (_end_of_range(word.strip(), count, known) for word in (first, last))
+    if first.strip() and start is None:
+        start = index_of_one(first)
+    if last.strip() and stop is None:
+        stop = index_of_one(last) + 1
+    return range_of(name, (start, stop), count)
+
+
+def _end_of_range(text: str, count: int, labels: Sequence[str]) -> int | None:
+    """Return an index; None of a word, or of a label that is a number beyond the indices."""
+    index = whole_number(text)
+    if index is not None and text in labels and not 0 <= index <= count:
+        return None
+    return index
 
 
 def advise_on_order(

@@ -55,10 +55,10 @@ _RED_BLUE: tuple[RGB, ...] = (
     (5, 48, 97),
 )
 _CUBE = (0, 95, 135, 175, 215, 255)
-# The nearest of the 240 fixed colours to a blue is often lavender or grey, so these
-# are chosen by eye; each is darker than the one before.
-_BLUES_256 = (231, 195, 153, 117, 75, 33, 32, 26, 25, 18, 17)
-_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 195, 153, 75, 26, 18, 17)
+# The nearest of the 240 fixed colours to a pale blue is mint, lavender or grey, so these are chosen
+# by eye: only blues, each darker than the one before.
+_BLUES_256 = (231, 153, 117, 75, 33, 26, 25, 18, 17)
+_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 153, 117, 75, 26, 18, 17)
 
 
 def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
@@ -95,39 +95,17 @@ def blues(fraction: float) -> RGB:
 
 
 def diverging(fraction: float) -> RGB:
-    """Return the shade of a signed number: red below, white at 0.5, blue above.
-
-    Parameters
-    ----------
-    fraction : float
-        Place on the ramp; clipped to 0 … 1.
-
-    Returns
-    -------
-    tuple of three int
-        Red, green and blue, 0 … 255 (sRGB).
-    """
+    """Return the shade of a signed number: red below, white at 0.5, blue above."""
     return _between(_RED_BLUE, fraction)
 
 
 def blues_256(fraction: float) -> RGB:
-    """Return the shade of a weight among the fixed colours of a 256-colour terminal.
-
-    Parameters
-    ----------
-    fraction : float
-        Place on the ramp; clipped to 0 … 1.
-
-    Returns
-    -------
-    tuple of three int
-        A colour that `xterm` matches exactly.
-    """
+    """Return the shade of a weight in a 256-colour terminal; `xterm` matches it exactly."""
     return _step(_BLUES_256, fraction)
 
 
 def diverging_256(fraction: float) -> RGB:
-    """Return the shade of a signed number among the fixed colours, like `blues_256`."""
+    """Return the shade of a signed number in a 256-colour terminal, like `blues_256`."""
     return _step(_RED_BLUE_256, fraction)
 
 

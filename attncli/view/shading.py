@@ -45,8 +45,8 @@ def shade(fraction: float, depth: Depth) -> Style:
 
 
 def hidden_shade(depth: Depth) -> Style:
-    """Return the background of the weight of a hidden key, grey as in a heatmap, and its ink."""
-    return _on(HIDDEN, depth)
+    """Return the grey ink of the weight of a hidden key, which has no background of its own."""
+    return Style(color=_name(HIDDEN, depth))
 
 
 def _on(background: RGB, depth: Depth) -> Style:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.view.blocks.cells import Form, Painter
-    from attncli.view.pictures.picture import Picture
+    from attncli.view.pictures.picture import Axis
 
 __all__ = [
     "LONGEST_UPRIGHT",
@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 LONGEST_UPRIGHT = 10
+# Most columns of the names of queries.
+_WIDEST = 24
 # Terminals disagree about the width of joined emoji; separate ones have a known width.
 _JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
 
@@ -75,65 +77,60 @@ def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> 
     return fill + short if right else short + fill
 
 
-def gutter_width(picture: Picture, labels: Sequence[str] | None, width: int, lines: int) -> int:
+def gutter_width(queries: Axis, width: int, lines: int) -> int:
     """Return the columns that the names of queries take, with a blank after them.
 
     Where there are more queries than lines, a line that stands for several has a number; a line
     of half blocks stands for two and may still have the name of the first.
     """
-    numbered = labels is None or picture.block[0] > 1 or picture.rows > lines
-    named = picture.block[0] == 1 and picture.rows <= 2 * lines
-    numbers = (str(picture.row_start + picture.rows - 1),) if numbered else ()
-    names = (*numbers, *((labels or ()) if named else ()))
-    return min(max(map(columns, names)), max(4, width // 4), 24) + 1
+    numbered = queries.labels is None or queries.block > 1 or queries.count > lines
+    named = queries.block == 1 and queries.count <= 2 * lines
+    numbers = (str(queries.start + queries.count - 1),) if numbered else ()
+    names = (*numbers, *((queries.labels or ()) if named else ()))
+    return min(max(map(columns, names)), max(4, width // 4), _WIDEST) + 1
 
 
-def gutter(
-    picture: Picture, labels: Sequence[str] | None, form: Form, room: int, painter: Painter
-) -> list[str]:
+def gutter(queries: Axis, form: Form, room: int, painter: Painter) -> list[str]:
     """Return the name at the left of each line; blank where a line has none.
 
     Labels name single rows; a line that stands for several rows has a number.
     """
-    per_line = picture.block[0] * (2 if form.halves else 1)
-    lines = -(-picture.rows // per_line)
-    if labels is not None and picture.block[0] == 1:
-        texts = list(labels[::per_line])
+    per_line = queries.block * (2 if form.halves else 1)
+    lines = -(-queries.count // per_line)
+    if queries.labels is not None and queries.block == 1:
+        texts = list(queries.labels[::per_line])
     else:
         texts = [""] * lines
         # On every line, rounded numbers would grow by irregular steps.
         most = lines if per_line == 1 else max(1, lines // 2)
-        named = ticks(picture.rows, None, most, start=picture.row_start)
+        named = ticks(queries.count, None, most, start=queries.start)
         for place, text in zip(named.positions, named.texts, strict=True):
             texts[place // per_line] = text
-    ellipsis = painter.known("…")
-    texts = shorten_all(texts, room - 1, ellipsis=ellipsis, measure=columns)
+    texts = shorten_all(texts, room - 1, ellipsis=painter.known("…"), measure=columns)
     return [fit_text(text, room - 1, painter, right=True) + " " for text in texts]
 
 
-def key_header(
-    picture: Picture, labels: Sequence[str] | None, form: Form, painter: Painter
-) -> list[str]:
+def key_header(keys: Axis, form: Form, painter: Painter) -> list[str]:
     """Return the lines above the cells that name the keys, each as wide as the panel.
 
     Labels lie flat if all fit above their cells, and stand upright if not; keys are
     numbered if there are no labels or a cell stands for several keys.
     """
-    if labels is None or picture.block[1] > 1 or _needs_list(labels, form):
-        return [_numbered(picture, form)]
-    if max(map(columns, labels)) < form.width:
-        return ["".join(_centered(label, form.width) for label in labels)]
+    if keys.labels is None or keys.block > 1 or _needs_list(keys.labels, form):
+        return [_numbered(keys, form)]
+    if max(map(columns, keys.labels)) < form.width:
+        return ["".join(_centered(label, form.width) for label in keys.labels)]
     # Counted in characters, since each takes one line whatever its width.
-    short = shorten_all(
-        labels,
-        LONGEST_UPRIGHT,
-        ellipsis=painter.known("…"),
-        measure=lambda text: len(clusters(text)),
-    )
+    ellipsis = painter.known("…")
+    short = shorten_all(keys.labels, LONGEST_UPRIGHT, ellipsis=ellipsis, measure=_height)
     parts = list(map(clusters, short))
     depth = max(map(len, parts))
     upright = [[" "] * (depth - len(part)) + part for part in parts]
     return ["".join(_centered(part[line], form.width) for part in upright) for line in range(depth)]
+
+
+def _height(text: str) -> int:
+    return len(clusters(text))
 
 
 def _needs_list(labels: Sequence[str], form: Form) -> bool:
@@ -144,26 +141,24 @@ def _needs_list(labels: Sequence[str], form: Form) -> bool:
     )
 
 
-def key_list(
-    picture: Picture, labels: Sequence[str] | None, form: Form, width: int, painter: Painter
-) -> list[str]:
+def key_list(keys: Axis, form: Form, width: int, painter: Painter) -> list[str]:
     """Return lines that list the label of each key number, if the header had no room for labels."""
-    if labels is None or picture.block[1] > 1 or not _needs_list(labels, form):
+    if keys.labels is None or keys.block > 1 or not _needs_list(keys.labels, form):
         return []
-    numbered = enumerate(labels, start=picture.column_start)
+    numbered = enumerate(keys.labels, start=keys.start)
     entries = (cut(f"{place} {label}", width, painter) for place, label in numbered)
     return list(wrapped(("keys:", *entries), width, columns, between="  "))
 
 
-def _numbered(picture: Picture, form: Form) -> str:
+def _numbered(keys: Axis, form: Form) -> str:
     """Return one line with as many indices of keys as fit, each above its cell."""
-    wide = picture.cells[1] * form.width
-    longest = len(str(picture.column_start + picture.columns - 1))
-    named = ticks(picture.columns, None, wide // (longest + 1), start=picture.column_start)
+    wide = keys.cells * form.width
+    longest = len(str(keys.start + keys.count - 1))
+    named = ticks(keys.count, None, wide // (longest + 1), start=keys.start)
     line = ""
     for place, text in zip(named.positions, named.texts, strict=True):
         slack = max(0, form.width - len(text)) // 2
-        start = place // picture.block[1] * form.width + slack
+        start = place // keys.block * form.width + slack
         # Rounding to whole cells may push one number into the next.
         if (not line or start > len(line)) and start + len(text) <= wide:
             line = line.ljust(start) + text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attncli.view.color import (
@@ -20,11 +21,7 @@ from attncli.view.pictures.scale import fractions
 from attncli.view.signs import known
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from attncli.view.pictures.panel import Panel
-    from attncli.view.pictures.picture import Picture
+    from attncli.view.pictures.picture import Panel, Picture
 
 __all__ = ["Color", "Form", "Line", "Painter", "plain"]
 
@@ -34,10 +31,9 @@ Span: TypeAlias = tuple[str, RGB | None, RGB | None]
 Line: TypeAlias = list[Span]
 
 _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
-_HIDDEN_INK: RGB = (60, 60, 60)
 # Without signs, points and digits, which would seem to belong to a number beside them.
 _ASCII_SHADES = " ':;=*%#@"
-_UPPER_HALF = "▀"
+_UPPER, _LOWER = "▀", "▄"
 _RESET = "\x1b[0m"
 
 
@@ -69,6 +65,9 @@ def plain(text: str) -> Span:
 class Painter:
     """Turns values into spans, and spans into text, for one kind of terminal.
 
+    Visible cells have a background of their own, so they read the same in dark and in light
+    terminals. Hidden ones have none: a grey mark on the terminal's background recedes in both.
+
     Attributes
     ----------
     color : {"truecolor", "256", "none"}
@@ -82,87 +81,73 @@ class Painter:
     unicode: bool
     signed: bool
 
-    @property
-    def shades(self) -> str:
-        """Characters from no ink to the most."""
-        return " ░▒▓█" if self.unicode else _ASCII_SHADES
-
-    @property
-    def hidden_mark(self) -> str:
-        """What fills a hidden cell."""
-        return "·" if self.unicode else "/"
-
     @cached_property
     def _palette(self) -> list[RGB]:
-        if self.color == "256":
-            ramp = diverging_256 if self.signed else blues_256
-        else:
-            ramp = diverging if self.signed else blues
+        few = self.color == "256"
+        ramp = (
+            (diverging_256 if few else diverging) if self.signed else (blues_256 if few else blues)
+        )
         # An even number of steps, so that zero on a signed scale is exactly the middle.
         return [ramp(step / 256) for step in range(257)]
 
-    def shade(self, fraction: float) -> RGB:
-        """Return the colour at a place of the scale."""
+    def _shade(self, fraction: float) -> RGB:
         return self._palette[round(fraction * 256)]
 
     def cell(self, fraction: float, width: int, text: str = "") -> Span:
         """Return a visible cell, with or without a number in its middle."""
         if self.color != "none":
-            background = self.shade(fraction)
+            background = self._shade(fraction)
             return text.center(width), _INKS[ink(background)] if text else None, background
-        return plain(
-            _centered(text, self._ink_fill(fraction, width, sign=self.signed and not text))
-        )
+        fill = self._fill(fraction, width, sign=self.signed and not text)
+        start = (width - len(text)) // 2
+        return plain(fill[:start] + text + fill[start + len(text) :])
 
     def hidden(self, width: int) -> Span:
         """Return a hidden cell."""
-        if self.color == "none":
-            return plain(self.hidden_mark * width)
-        return self.hidden_mark * width, _HIDDEN_INK, HIDDEN
+        mark = "·" if self.unicode else "/"
+        # In the middle of a wide cell one is enough, and recedes.
+        text = mark.center(width) if width > 2 else mark * width
+        return text, None if self.color == "none" else HIDDEN, None
 
-    def _ink_fill(self, fraction: float, width: int, *, sign: bool) -> str:
+    def _fill(self, fraction: float, width: int, *, sign: bool) -> str:
         """Return a cell without colour: shades, after a sign unless a number shows it."""
+        shades = " ░▒▓█" if self.unicode else _ASCII_SHADES
         strength = abs(2 * fraction - 1) if self.signed else fraction
-        shade = self.shades[round(strength * (len(self.shades) - 1))]
+        shade = shades[round(strength * (len(shades) - 1))]
         if not sign or shade == " ":
             return shade * width
         return ("+" if fraction > 0.5 else "-") + shade * (width - 1)
 
     def rows(self, picture: Picture, panel: Panel, form: Form) -> list[Line]:
         """Return the lines of a panel."""
-        places = fractions(picture, panel.values)
+        rows: list[list[float | None]] = [
+            [None if hidden else place for place, hidden in zip(*row, strict=True)]
+            for row in zip(
+                fractions(picture, panel.values).tolist(), panel.hidden.tolist(), strict=True
+            )
+        ]
         if form.halves:
-            return self._halves(places, panel.hidden)
-        blank = [[""] * places.shape[1]] * places.shape[0]
-        texts = blank if form.digits is None else self._numbers(picture, panel, form.digits)
+            blank: list[float | None] = []
+            return [
+                [self._half(*cells) for cells in zip_longest(upper, lower)]
+                for upper, lower in zip_longest(rows[::2], rows[1::2], fillvalue=blank)
+            ]
+        texts = [[""] * len(row) for row in rows]
+        if form.digits is not None:
+            texts = picture.texts(panel, form.digits)
         return [
             [
-                self.hidden(form.width) if hidden else self.cell(place, form.width, text)
-                for place, hidden, text in zip(*row, strict=True)
+                self.hidden(form.width) if place is None else self.cell(place, form.width, text)
+                for place, text in zip(*row, strict=True)
             ]
-            for row in zip(places.tolist(), panel.hidden.tolist(), texts, strict=True)
+            for row in zip(rows, texts, strict=True)
         ]
 
-    def _numbers(self, picture: Picture, panel: Panel, digits: int) -> list[list[str]]:
-        texts = picture.texts(panel, digits)
-        return [[self.known(text) for text in row] for row in texts]
-
-    def _halves(self, places: npt.NDArray[np.float64], hidden: npt.NDArray[np.bool_]) -> list[Line]:
-        """Return lines of half blocks: the ink is the upper cell, the background the lower."""
-        uppers, lowers = zip(places[::2], hidden[::2], strict=True), _with_blank(places, hidden)
-        return [
-            [
-                self._half(*cell)
-                for cell in zip(up.tolist(), up_hidden.tolist(), down, down_hidden, strict=True)
-            ]
-            for (up, up_hidden), (down, down_hidden) in zip(uppers, lowers, strict=True)
-        ]
-
-    def _half(self, up: float, up_hidden: bool, down: float | None, down_hidden: bool) -> Span:  # noqa: FBT001
-        if up_hidden and down_hidden:
-            return self.hidden(1)
-        below = None if down is None else HIDDEN if down_hidden else self.shade(down)
-        return _UPPER_HALF, HIDDEN if up_hidden else self.shade(up), below
+    def _half(self, up: float | None, down: float | None) -> Span:
+        """Return two cells as a block: its ink is one of them, its background the other."""
+        if up is None:
+            return self.hidden(1) if down is None else (_LOWER, self._shade(down), None)
+        return _UPPER, self._shade(up), None if down is None else self._shade(down)
 
     def known(self, text: str) -> str:
         """Return a text in characters that this terminal has."""
@@ -190,21 +175,3 @@ class Painter:
 
     def _code(self, color: RGB) -> str:
         return f"5;{xterm(color)}" if self.color == "256" else "2;" + ";".join(map(str, color))
-
-
-def _centered(text: str, fill: str) -> str:
-    """Put a text into the middle of a filling that is as wide as the cell."""
-    start = (len(fill) - len(text)) // 2
-    return fill[:start] + text + fill[start + len(text) :]
-
-
-def _with_blank(
-    places: npt.NDArray[np.float64], hidden: npt.NDArray[np.bool_]
-) -> list[tuple[list[float] | list[None], list[bool]]]:
-    """Return the lower rows of each pair; a last row without a partner gets a blank one."""
-    pairs: list[tuple[list[float] | list[None], list[bool]]] = list(
-        zip(places[1::2].tolist(), hidden[1::2].tolist(), strict=True)
-    )
-    if len(places) % 2:
-        pairs.append(([None] * places.shape[1], [False] * places.shape[1]))
-    return pairs

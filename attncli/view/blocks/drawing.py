@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from attncli.errors import UsageError
 from attncli.view.blocks.axes import (
     LONGEST_UPRIGHT,
     columns,
@@ -22,6 +21,7 @@ from attncli.view.blocks.cells import Form, Painter, plain
 from attncli.view.labels import brief
 from attncli.view.pictures.pooling import coarsen
 from attncli.view.pictures.scale import scale_ticks
+from attncli.view.pictures.sizes import NoRoomError
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -32,17 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_blocks"]
 
-_NARROWEST = 20
-_PIPE_WIDTH = 80
-# Even without a window to fit, a picture should not fill a log.
-_MOST_LINES = 64
-# Below this, a low window would pool what a little scrolling shows whole.
-_LEAST_LINES = 16
+# Columns: the narrowest terminal, and what maps take where there is no edge.
+_NARROWEST, _PIPE_WIDTH = 20, 80
+# Lines of a map without a window to fit; and at least, for a little scrolling shows more.
+_MOST_LINES, _LEAST_LINES = 64, 16
 # Title, axes, numbers of keys, legend and the next prompt.
 _LINES_AROUND = 5
-_GAP = 2
-# A blank line, a title and the numbers of keys.
-_LINES_BETWEEN = 3
+# Columns between two maps; lines between: a blank one, a title and the numbers of keys.
+_GAP, _LINES_BETWEEN = 2, 3
 # A digit and a column on each side.
 _NARROWEST_NUMBER = 3
 # Of the colour scale.
@@ -63,8 +60,7 @@ def draw_blocks(
     """Draw a picture in characters.
 
     Cells are as large as the width allows: with their numbers in them if maps are so small
-    that all can be seen at once, two columns wide, half a block, or pooled. Every cell sets its own
-    background, so the picture reads the same on dark and on light terminals.
+    that all can be seen at once, two columns wide, half a block, or pooled.
 
     Parameters
     ----------
@@ -94,23 +90,20 @@ def draw_blocks(
 
     Raises
     ------
-    UsageError
+    NoRoomError
         Numbers were asked for but do not fit.
     """
     painter = Painter(color, unicode, picture.signed)
     count = len(picture.panels)
-    if most is not None and count > most:
-        picture = replace(picture, panels=picture.panels[:most])
-    page = _Page(
-        width,
-        painter,
-        terminal_labels(picture.query_labels, painter),
-        terminal_labels(picture.key_labels, painter),
-        None if annotate is False else digits,
-        annotate=annotate is True,
-        left_out=count - len(picture.panels),
+    rows, keys = (
+        replace(axis, labels=terminal_labels(axis.labels, painter))
+        for axis in (picture.rows, picture.columns)
     )
-    limit = _line_limit(height, page.keys)
+    picture = replace(picture, panels=picture.panels[:most], rows=rows, columns=keys)
+    wanted = None if annotate is False else digits
+    page = _Page(width, painter, wanted, annotate is True, count - len(picture.panels))
+    upright = min(LONGEST_UPRIGHT, max(map(columns, keys.labels))) if keys.labels else 0
+    limit = max(_LEAST_LINES, height - _LINES_AROUND - upright) if height else _MOST_LINES
     lines = page.drawn(picture, limit)
     if height is not None and len(picture.panels) == 1:
         # Titles and notes take lines that are known when it is drawn; one is for the next prompt.
@@ -120,71 +113,189 @@ def draw_blocks(
     return "\n".join(painter.text(line) for line in lines)
 
 
-class _Page(NamedTuple):
-    """What stays the same, whatever number of lines a map may take."""
+@dataclass(frozen=True)
+class _Page:
+    """The terminal, and what is asked of it, whatever number of lines a map may take.
+
+    Attributes
+    ----------
+    edge : int or None
+        Columns; None if there is no edge.
+    painter : Painter
+    digits : int or None
+        Digits after the point of numbers in cells.
+    annotate : bool
+        Numbers are asked for.
+    left_out : int
+        Maps that are not drawn.
+    """
 
     edge: int | None
     painter: Painter
-    queries: Sequence[str] | None
-    keys: Sequence[str] | None
     digits: int | None
     annotate: bool
     left_out: int
 
+    @property
+    def width(self) -> int:
+        """Columns of the page."""
+        return max(self.edge or _PIPE_WIDTH, _NARROWEST)
+
     def drawn(self, picture: Picture, limit: int) -> list[Line]:
         """Return all lines; the cells of each map take no more than so many."""
-        width = max(self.edge or _PIPE_WIDTH, _NARROWEST)
-        painter = self.painter
-        room = width - gutter_width(picture, self.queries, width, limit)
-        numbered = self.digits is not None and _numbered(
-            picture, painter, room, limit, self.digits, asked=self.annotate
-        )
-        form = numbered or _form(picture, painter, room, limit)
-        if form.digits is not None and self.keys:
-            form = _wide_enough(form, self.keys, room)
+        margin = gutter_width(picture.rows, self.width, limit)
+        room = self.width - margin
+        form = self._numbered(picture, room, limit) or self._form(picture, room, limit)
         if self.annotate and form.digits is None:
-            raise UsageError(
-                "--annotate: the cells here have no room for numbers",
-                hint="choose a part with --rows and --cols, give fewer --digits, or give --out",
-            )
+            raise NoRoomError("the cells here have no room for numbers")
         rows = limit * 2 if form.halves else limit
         picture = coarsen(picture, (rows, max(1, room // form.width)))
-        names = gutter(picture, self.queries, form, width - room, painter)
-        header = key_header(picture, self.keys, form, painter)
+        names = gutter(picture.rows, form, margin, self.painter)
+        words = [
+            *self._more(),
+            *key_list(picture.columns, form, self.width, self.painter),
+            *self._notes(picture, form),
+        ]
         return [
-            *_heading(picture, self.edge and width, painter),
-            *_panels(picture, form, painter, names, header, self.edge and room),
-            *_more(self.left_out, width, painter),
-            *([plain(text)] for text in key_list(picture, self.keys, form, width, painter)),
-            *_notes(picture, self.queries, form, width, painter),
-            *_legend(picture, width, painter),
+            *self._heading(picture),
+            *self._panels(picture, form, names, room),
+            *([plain(line)] for line in words),
+            *self._legend(picture),
         ]
 
+    def _numbered(self, picture: Picture, room: int, lines: int) -> Form | None:
+        """Return cells with numbers, if they fit, and unless asked for leave all maps in sight."""
+        rows, across = picture.cells
 
-def _line_limit(height: int | None, keys: Sequence[str] | None) -> int:
-    """Return how many lines the cells of a map may take."""
-    if height is None:
-        return _MOST_LINES
-    upright = min(LONGEST_UPRIGHT, max(map(columns, keys))) if keys else 0
-    return max(_LEAST_LINES, height - _LINES_AROUND - upright)
+        def fit(width: int) -> bool:
+            in_sight = self.annotate or _at_once(picture, width, room, lines)
+            return across * width <= room and in_sight
 
+        if self.digits is None or rows > lines or not fit(_NARROWEST_NUMBER):
+            return None
+        texts = (row for panel in picture.panels for row in picture.texts(panel, self.digits))
+        longest = max(map(len, chain.from_iterable(texts)))
+        # Backgrounds tell neighbours apart in one column; shades need one on each side.
+        wide = self.painter.color == "none" or across * (longest + 2) <= room
+        width = longest + (2 if wide else 1)
+        if not fit(width):
+            return None
+        # The names of keys lie flat where there is room.
+        names = max(map(columns, picture.columns.labels or ("",)))
+        wider = max(width, names + 1)
+        flat = names <= LONGEST_UPRIGHT and across * wider <= room
+        return Form(wider if flat else width, digits=self.digits)
 
-def _numbered(
-    picture: Picture, painter: Painter, room: int, lines: int, digits: int, *, asked: bool
-) -> Form | None:
-    """Return a look with numbers, if they fit, and unless asked for leave all maps in sight."""
+    def _form(self, picture: Picture, room: int, lines: int) -> Form:
+        """Return the largest cells without a number that fit."""
+        rows, across = picture.cells
+        colored = self.painter.color != "none"
+        # Without colour a sign needs a column of its own beside the shade.
+        if (picture.signed and not colored) or (across * 2 <= room and rows <= lines):
+            return Form(2)
+        # A handful of rows is seen better in full lines.
+        return Form(1, halves=colored and self.painter.unicode and rows > _LEAST_LINES)
 
-    def fit(width: int) -> bool:
-        return across * width <= room and (asked or _at_once(picture, width, room, lines))
+    def _heading(self, picture: Picture) -> list[Line]:
+        title = map(self.painter.known, (picture.title or "").splitlines())
+        axes = f"{picture.rows.name.lower()} down, {picture.columns.name.lower()} across"
+        if self.edge is None:
+            return [[plain(text)] for text in (*title, axes)]
+        return [[plain(cut(text, self.width, self.painter))] for text in (*title, axes)]
 
-    rows, across = picture.cells
-    if rows > lines or not fit(_NARROWEST_NUMBER):
-        return None
-    texts = (row for panel in picture.panels for row in picture.texts(panel, digits))
-    longest = max(map(len, chain.from_iterable(texts)))
-    # Backgrounds tell neighbours apart in one column; shades need one on each side.
-    margin = 2 if painter.color == "none" or across * (longest + 2) <= room else 1
-    return Form(longest + margin, digits=digits) if fit(longest + margin) else None
+    def _panels(self, picture: Picture, form: Form, names: list[str], room: int) -> list[Line]:
+        """Return all maps, side by side while they fit."""
+        wide = picture.cells[1] * form.width
+        titles = self._titles(picture, wide, room)
+        # All titles are as wide as a map has to be to hold them.
+        pitch = max(wide, *map(columns, titles)) if titles else wide
+        margin, gap = " " * columns(names[0]), " " * (_GAP + pitch - wide)
+        header = key_header(picture.columns, form, self.painter)
+        beside = _beside_each_other(len(picture.panels), pitch, room, picture.group)
+        lines: list[Line] = []
+        for first in range(0, len(picture.panels), beside):
+            group = picture.panels[first : first + beside]
+            lines += [[plain("")]] if first else []
+            if titles:
+                shown = [[plain(title)] for title in titles[first : first + beside]]
+                lines.append(_joined(margin, shown, " " * _GAP))
+            lines += [_joined(margin, [[plain(text)]] * len(group), gap) for text in header]
+            bodies = [self.painter.rows(picture, panel, form) for panel in group]
+            lines += [
+                _joined(name, list(parts), gap)
+                for name, parts in zip(names, zip(*bodies, strict=True), strict=True)
+            ]
+        return lines
+
+    def _titles(self, picture: Picture, wide: int, room: int) -> list[str]:
+        """Return the titles, if any, all of one width; short if they would push maps apart."""
+        titles = [self.painter.known(panel.title or "") for panel in picture.panels]
+        if not any(titles):
+            return []
+        pitch = max(wide, *map(columns, titles))
+        count, group = len(titles), picture.group
+        apart = {_beside_each_other(count, each, room, group) for each in (pitch, wide)}
+        if self.edge is not None and (pitch > room or len(apart) > 1):
+            titles = list(map(brief, titles))
+            pitch = max(wide, min(room, max(map(columns, titles))))
+        return [fit_text(title, pitch, self.painter) for title in titles]
+
+    def _wrapped(self, text: str) -> list[str]:
+        lines = wrapped(self.painter.known(text).split(" "), self.width, columns)
+        return [line.replace("\u00a0", " ") for line in lines]
+
+    def _more(self) -> list[str]:
+        """Return the words for maps that are not drawn."""
+        if not self.left_out:
+            return []
+        return self._wrapped(
+            f"… {self.left_out:,} more maps: --head or --batch for some, --out for a picture of all"
+        )
+
+    def _notes(self, picture: Picture, form: Form) -> list[str]:
+        """Return what the reader must know about cells and labels."""
+        notes = [note for note in (*picture.notes, picture.scale_advice) if note]
+        axes = picture.rows, picture.columns
+        if any(axis.labels is not None and axis.block > 1 for axis in axes):
+            notes.append("labels are left out where a cell stands for several (--rows, --cols)")
+        if picture.rows.labels is not None and form.halves and picture.rows.block == 1:
+            notes.append("only every second query is labelled")
+        return [line for note in notes for line in self._wrapped(note)]
+
+    def _legend(self, picture: Picture) -> list[Line]:
+        """Return the scale with its numbers, and the look of hidden cells."""
+        # The name comes first, or "0" would look like the first of the queries.
+        names = [self.painter.known(name) for name in picture.scale_names]
+        last = cut(names[-1], self.width, self.painter)
+        name = next((name for name in names if columns(name) <= self.width), last)
+        parts: list[Line] = [[plain(name)], self._scale(picture)]
+        if picture.any_hidden:
+            parts.append([self.painter.hidden(2), plain(" hidden")])
+        return _flowed(parts, self.width)
+
+    def _scale(self, picture: Picture) -> Line:
+        """Return all colours between the ends of the scale, with numbers where they belong."""
+        (_, low), *inside, (_, high) = self._marks(picture)
+        steps = max(5, min(_STEPS, self.width - len(low) - len(high) - 2))
+        # A sign and its shade make one step of two columns.
+        wide = 2 if picture.signed else 1
+        count = steps // wide
+        ramp = [self.painter.cell(step / (count - 1), wide) for step in range(count)]
+        for place, text in reversed(inside):
+            ramp.insert(round(place * count), plain(f" {text} "))
+        scale = [plain(low + " "), *ramp, plain(" " + high)]
+        if _length(scale) > self.width:  # long numbers in a narrow terminal
+            return [plain(cut(f"{low} … {high}", self.width, self.painter))]
+        return scale
+
+    def _marks(self, picture: Picture) -> list[tuple[float, str]]:
+        """Return places and numbers on the scale: its ends and, if it is logarithmic, what fits."""
+        low, *inside, high = [(at, self.painter.known(text)) for at, text in scale_ticks(picture)]
+        for every in range(1, len(inside) + 1 if picture.log else 1):
+            marks = [low, *inside[every - 1 :: every], high]
+            if sum(columns(text) + _GAP for _, text in marks) - _GAP + _STEPS <= self.width:
+                return marks
+        return [low, high]
 
 
 def _at_once(picture: Picture, width: int, room: int, lines: int) -> bool:
@@ -192,76 +303,6 @@ def _at_once(picture: Picture, width: int, room: int, lines: int) -> bool:
     count, (rows, across) = len(picture.panels), picture.cells
     bands = -(-count // _beside_each_other(count, across * width, room, picture.group))
     return bands * (rows + _LINES_BETWEEN) - _LINES_BETWEEN <= lines
-
-
-def _form(picture: Picture, painter: Painter, room: int, lines: int) -> Form:
-    """Choose the largest look of a cell without a number that fits."""
-    rows, across = picture.cells
-    # Without colour a sign needs a column of its own beside the shade.
-    signs = painter.signed and painter.color == "none"
-    if signs or (across * 2 <= room and rows <= lines):
-        return Form(2)
-    # A handful of rows is seen better in full lines.
-    halves = painter.color != "none" and painter.unicode and rows > _LEAST_LINES
-    return Form(1, halves=halves)
-
-
-def _wide_enough(form: Form, keys: Sequence[str], room: int) -> Form:
-    """Return cells in which the names of keys lie flat, where the room is enough for them."""
-    longest = max(map(columns, keys))
-    width = max(form.width, longest + 1)
-    fits = longest <= LONGEST_UPRIGHT and len(keys) * width <= room
-    return replace(form, width=width) if fits else form
-
-
-def _panels(
-    picture: Picture,
-    form: Form,
-    painter: Painter,
-    names: list[str],
-    header: list[str],
-    room: int | None,
-) -> list[Line]:
-    """Return all maps, side by side while they fit."""
-    wide = picture.cells[1] * form.width
-    edge = room or _PIPE_WIDTH - columns(names[0])
-    titles = _titles(picture, wide, edge, painter, whole=room is None)
-    # All titles are as wide as a map has to be to hold them.
-    pitch = max(wide, *map(columns, titles)) if titles else wide
-    beside = _beside_each_other(len(picture.panels), pitch, edge, picture.group)
-    lines: list[Line] = []
-    for first in range(0, len(picture.panels), beside):
-        group = picture.panels[first : first + beside]
-        if first:
-            lines.append([plain("")])
-        margin = " " * len(names[0]) if names[0].isascii() else " " * columns(names[0])
-        if titles:
-            shown = titles[first : first + beside]
-            lines.append(_beside(margin, [[plain(title)] for title in shown]))
-        spare = pitch - wide
-        lines += [_beside(margin, [[plain(text)]] * len(group), spare) for text in header]
-        bodies = [painter.rows(picture, panel, form) for panel in group]
-        lines += [
-            _beside(name, list(parts), spare)
-            for name, parts in zip(names, zip(*bodies, strict=True), strict=True)
-        ]
-    return lines
-
-
-def _titles(picture: Picture, wide: int, room: int, painter: Painter, *, whole: bool) -> list[str]:
-    """Return the titles, if any, all of one width; short if they would push maps apart."""
-    titles = [painter.known(panel.title or "") for panel in picture.panels]
-    if not any(titles):
-        return []
-    pitch = max(wide, *map(columns, titles))
-    if whole:
-        return [fit_text(title, pitch, painter) for title in titles]
-    count = len(titles)
-    beside = {_beside_each_other(count, each, room, picture.group) for each in (pitch, wide)}
-    if pitch > room or len(beside) > 1:
-        titles = list(map(brief, titles))
-        pitch = max(wide, min(room, max(map(columns, titles))))
-    return [fit_text(title, pitch, painter) for title in titles]
 
 
 def _beside_each_other(count: int, pitch: int, room: int, group: int | None) -> int:
@@ -274,94 +315,23 @@ def _beside_each_other(count: int, pitch: int, room: int, group: int | None) -> 
     return even if 2 * even >= min(most, group) else most
 
 
-def _beside(name: str, parts: list[Line], spare: int = 0) -> Line:
+def _joined(name: str, parts: Sequence[Line], gap: str) -> Line:
     """Join the lines of several maps, with a gap between them."""
     line: Line = [plain(name)]
     for index, part in enumerate(parts):
-        line += ([plain(" " * (_GAP + spare))] if index else []) + part
+        line += ([plain(gap)] if index else []) + part
     return line
 
 
-def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line]:
-    title = [painter.known(line) for line in (picture.title or "").splitlines()]
-    texts = [*title, f"{picture.rows_are.lower()} down, {picture.columns_are.lower()} across"]
-    if width is not None:
-        texts = [cut(text, width, painter) for text in texts]
-    return [[plain(text)] for text in texts]
-
-
-def _more(count: int, width: int, painter: Painter) -> list[Line]:
-    """Return the line that says how many maps are not drawn."""
-    if not count:
-        return []
-    words = f"… {count:,} more maps: --head or --batch for some, --out for a picture of all"
-    lines = wrapped(painter.known(words).split(" "), width, columns)
-    return [[plain(line)] for line in lines]
-
-
-def _notes(
-    picture: Picture, queries: Sequence[str] | None, form: Form, width: int, painter: Painter
-) -> list[Line]:
-    """Return what the reader must know about cells and labels."""
-    own = picture.crop_note, picture.note, picture.sink_note, picture.equal_note
-    notes = [note for note in (*own, picture.scale_advice) if note]
-    labelled = picture.query_labels is not None, picture.key_labels is not None
-    if any(labels and block > 1 for labels, block in zip(labelled, picture.block, strict=True)):
-        notes.append("labels are left out where a cell stands for several (--rows, --cols)")
-    if queries is not None and form.halves and picture.block[0] == 1:
-        notes.append("only every second query is labelled")
-    lines = [line for note in notes for line in wrapped(note.split(" "), width, columns)]
-    return [[plain(painter.known(line.replace("\u00a0", " ")))] for line in lines]
-
-
-def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
-    """Return the scale with its numbers, and the look of hidden cells."""
-    # The name comes first, or "0" would look like the first of the queries.
-    name = _first_fitting(picture.scale_names, width, painter)
-    parts: list[Line] = [[plain(name)], _scale(picture, width, painter)]
-    if picture.any_hidden:
-        parts.append([painter.hidden(2), plain(" hidden")])
-    return _flowed(parts, width)
-
-
-def _scale(picture: Picture, width: int, painter: Painter) -> Line:
-    """Return all colours between the ends of the scale, with numbers where they belong."""
-    (_, low), *inside, (_, high) = _marks(picture, width, painter)
-    steps = max(5, min(_STEPS, width - len(low) - len(high) - 2))
-    # A sign and its shade make one step of two columns.
-    wide = 2 if picture.signed else 1
-    count = steps // wide
-    ramp = [painter.cell(step / (count - 1), wide) for step in range(count)]
-    for place, text in reversed(inside):
-        ramp.insert(round(place * count), plain(f" {text} "))
-    scale = [plain(low + " "), *ramp, plain(" " + high)]
-    if sum(columns(span[0]) for span in scale) > width:  # long numbers in a narrow terminal
-        return [plain(cut(f"{low} … {high}", width, painter))]
-    return scale
-
-
-def _marks(picture: Picture, width: int, painter: Painter) -> list[tuple[float, str]]:
-    """Return places and numbers on the scale: its ends and, if it is logarithmic, what fits."""
-    low, *inside, high = [(at, painter.known(text)) for at, text in scale_ticks(picture)]
-    for every in range(1, len(inside) + 1 if picture.log else 1):
-        marks = [low, *inside[every - 1 :: every], high]
-        if sum(columns(text) + _GAP for _, text in marks) - _GAP + _STEPS <= width:
-            return marks
-    return [low, high]
-
-
-def _first_fitting(names: Sequence[str], width: int, painter: Painter) -> str:
-    """Return the first of some names that fits, or what fits of the last."""
-    known = [painter.known(name) for name in names]
-    return next((name for name in known if columns(name) <= width), cut(known[-1], width, painter))
+def _length(line: Line) -> int:
+    return sum(columns(span[0]) for span in line)
 
 
 def _flowed(parts: list[Line], width: int) -> list[Line]:
     """Put parts on one line while they fit, on more otherwise."""
     lines: list[Line] = [[]]
     for part in parts:
-        taken = sum(columns(span[0]) for span in [*lines[-1], *part])
-        if lines[-1] and taken + _GAP > width:
+        if lines[-1] and _length(lines[-1]) + _length(part) + _GAP > width:
             lines.append(list(part))
         else:
             lines[-1] += ([plain(" " * _GAP)] if lines[-1] else []) + part

@@ -25,7 +25,13 @@ from attncli.view.figure.style import drawing_style, font_families, text_size
 from attncli.view.labels import brief, shorten, shorten_all, text_width
 from attncli.view.pictures.pooling import coarsen
 from attncli.view.pictures.scale import Ticks, fractions, minor_ticks, scale_ticks, ticks
-from attncli.view.pictures.sizes import LABEL_PITCH, cell_limit, grid_columns, panel_size
+from attncli.view.pictures.sizes import (
+    LABEL_PITCH,
+    NoRoomError,
+    cell_limit,
+    grid_columns,
+    panel_size,
+)
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -34,14 +40,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
 
-    from attncli.view.pictures.panel import Panel
-    from attncli.view.pictures.picture import Picture
+    from attncli.view.pictures.picture import Panel, Picture
 
 __all__ = [
     "MOST_NUMBERS",
     "MOST_PANELS",
     "Look",
-    "NoRoomError",
     "draw",
     "picture_texts",
 ]
@@ -70,16 +74,13 @@ _LEAST_PANEL = 0.2
 _GREY, _HATCH, _HATCH_GREY = "#cdcdcd", "////", "#8c8c8c"
 # Lines between cells, where a side has no more cells than this.
 _FEW_CELLS, _LINE_COLOR, _LINE_WIDTH = 32, "#80808040", 0.5
+_MINUS = "−"
 _NONE = Ticks((), (), 1)
 _TITLES = {
     "weights": "Attention weights",
     "scores": "Attention scores",
-    "difference": "Difference of two attention maps",
+    "difference": "Attention weights: difference",
 }
-
-
-class NoRoomError(ValueError):
-    """A size leaves no room for the cells, or for the numbers in them."""
 
 
 class Look(NamedTuple):
@@ -129,8 +130,8 @@ def picture_texts(picture: Picture) -> list[str]:
     return [
         *(text for text in titles if text),
         *picture.scale_names[:1],
-        *(picture.query_labels or ()),
-        *(picture.key_labels or ()),
+        *(picture.rows.labels or ()),
+        *(picture.columns.labels or ()),
     ]
 
 
@@ -146,7 +147,7 @@ def draw(picture: Picture, look: Look | None = None) -> Drawn:
     """
     look = look or Look()
     limit = cell_limit(
-        (picture.rows, picture.columns),
+        (picture.rows.count, picture.columns.count),
         panels=len(picture.panels),
         group=picture.group,
         dpi=look.dpi,
@@ -168,13 +169,13 @@ class _Drawing:
         self._count, self._points = len(picture.panels), look.font_size
         self._queries, self._keys = (
             labels if labels is None or look.math else tuple(shorten_all(labels, _LONGEST_LABEL))
-            for labels in (picture.query_labels, picture.key_labels)
+            for labels in (picture.rows.labels, picture.columns.labels)
         )
         name = look.cmap or ("RdBu" if picture.signed else "Blues")
         self._colors = mpl.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
         size = look.size or (inf, inf)
         page = size[0] / size[1] if isfinite(size[1]) else 4 / 3
-        aspect = picture.columns / picture.rows
+        aspect = picture.columns.count / picture.rows.count
         self._across = grid_columns(self._count, aspect, picture.group, page)
         self._down = ceil(self._count / self._across)
         self._fixed = isfinite(size[0]), isfinite(size[1])
@@ -212,12 +213,12 @@ class _Drawing:
         """Return the inches of a panel in a figure of no given size."""
         picture = self.picture
         labelled = max(len(self._queries or ()), len(self._keys or ())) * self._pitch
-        shape = picture.rows, picture.columns
+        shape = picture.rows.count, picture.columns.count
         width, height = panel_size(
             *shape, panels=self._count, group=picture.group, labelled=labelled
         )
         # Heads that are rows, in an order of their own, are all named.
-        heads = len(self._queries or ()) if picture.rows_are == "Heads" else 0
+        heads = len(self._queries or ()) if picture.rows.name == "Heads" else 0
         return width, max(height, self._pitch * min(heads, _MOST_HEADS))
 
     def _empty_figure(self) -> Figure:
@@ -256,7 +257,7 @@ class _Drawing:
             axes.patch.set(facecolor=_GREY, edgecolor=_HATCH_GREY, hatch=_HATCH, linewidth=0)
         elif self._look.transparent:
             axes.patch.set_visible(False)
-        down, across = (n * size for n, size in zip(picture.cells, picture.block, strict=True))
+        down, across = (axis.cells * axis.block for axis in (picture.rows, picture.columns))
         axes.imshow(
             np.ma.array(fractions(picture, panel.values), mask=panel.hidden),
             cmap=self._colors,
@@ -266,15 +267,16 @@ class _Drawing:
             extent=(-0.5, across - 0.5, down - 0.5, -0.5),
         )
         # The last block may be smaller than the others, so the axes end before the image.
-        axes.set_xlim(-0.5, picture.columns - 0.5)
-        axes.set_ylim(picture.rows - 0.5, -0.5)
+        axes.set_xlim(-0.5, picture.columns.count - 0.5)
+        axes.set_ylim(picture.rows.count - 0.5, -0.5)
         if max(picture.cells) <= _FEW_CELLS:
             self._draw_lines(axes)
 
     def _draw_lines(self, axes: Axes) -> None:
         """Draw thin lines between the cells."""
-        rows, columns = ([last + 0.5 for _, last in self.picture.spans(axis)] for axis in (0, 1))
-        ends = -0.5, self.picture.columns - 0.5, self.picture.rows - 0.5
+        axes_of = self.picture.rows, self.picture.columns
+        rows, columns = ([last + 0.5 for _, last in axis.spans] for axis in axes_of)
+        ends = -0.5, self.picture.columns.count - 0.5, self.picture.rows.count - 0.5
         # Ticks and their grid would take a hundred times as long.
         look: dict[str, Any] = {"color": _LINE_COLOR, "linewidth": _LINE_WIDTH, "in_layout": False}
         axes.hlines(rows[:-1], ends[0], ends[1], **look)
@@ -309,7 +311,7 @@ class _Drawing:
             extendfrac=_BAR_ARROW / height,
         )
         places, texts = zip(*scale_ticks(picture, self._pitch / height), strict=True)
-        bar.set_ticks(places, labels=texts)
+        bar.set_ticks(places, labels=[text.replace("-", _MINUS) for text in texts])
         bar.ax.set_yticks(minor_ticks(picture), minor=True)
         bar.ax.tick_params(which="major", length=3, width=0.6)
         *longer, shortest = picture.scale_names
@@ -347,9 +349,9 @@ class _Drawing:
         size = self._points * _NAME
         picture = self.picture
         room = [(side + _GAP) * count for side, count in zip(self._panel, self._grid, strict=True)]
-        name = self._axis_name(picture.columns_are, keys, self._keys, room[0])
+        name = self._axis_name(picture.columns.name, keys, self._keys, room[0])
         self.figure.supxlabel(name, x=middle[0], fontsize=size)
-        name = self._axis_name(picture.rows_are, queries, self._queries, room[1])
+        name = self._axis_name(picture.rows.name, queries, self._queries, room[1])
         self.figure.supylabel(name, y=middle[1], fontsize=size)
 
     def _axis_name(self, name: str, named: Ticks, labels: Sequence[str] | None, room: float) -> str:
@@ -362,20 +364,20 @@ class _Drawing:
     def _key_ticks(self, width: float) -> tuple[Ticks, bool]:
         """Return which keys are named, and whether their labels stand upright."""
         picture, labels = self.picture, self._keys
-        last = str(picture.column_start + picture.columns - 1)
+        last = str(picture.columns.start + picture.columns.count - 1)
         widest = max(map(self._width, (last,) if labels is None else labels))
         # Numbers lie flat and are thinned out; labels stand upright before any is left out.
-        flat = labels is None or widest + 0.08 <= width / picture.columns
+        flat = labels is None or widest + 0.08 <= width / picture.columns.count
         room = floor(width / (widest + 0.08 if labels is None else self._pitch))
-        return ticks(picture.columns, labels, room, start=picture.column_start), not flat
+        return ticks(picture.columns.count, labels, room, start=picture.columns.start), not flat
 
     def _query_ticks(self, height: float, keys: Ticks) -> Ticks:
         """Return which queries are named: in a square map of numbers, the same as keys."""
         picture, labels = self.picture, self._queries
         room = floor(height / (self._pitch * (1.4 if labels is None else 1)))
-        if labels is None and self._keys is None and picture.rows == picture.columns:
-            room = min(room, ceil(picture.rows / keys.step))
-        return ticks(picture.rows, labels, room, start=picture.row_start)
+        if labels is None and self._keys is None and picture.rows.count == picture.columns.count:
+            room = min(room, ceil(picture.rows.count / keys.step))
+        return ticks(picture.rows.count, labels, room, start=picture.rows.start)
 
     def _settle(self) -> None:
         """Give the figure its size, and write what depends on it: title, labels, numbers."""
@@ -434,11 +436,8 @@ class _Drawing:
         picture = self.picture
         title = _TITLES[picture.what] if picture.title is None else picture.title
         texts = [(title, _TITLE)] if title else []
-        return [
-            (line, scale)
-            for text, scale in (*texts, *((note, 1.0) for note in picture.notes))
-            for line in self._wrapped(text, room, scale)
-        ]
+        texts += [(note, 1.0) for note in (*picture.notes, picture.scale_note) if note]
+        return [(line, scale) for text, scale in texts for line in self._wrapped(text, room, scale)]
 
     def _wrapped(self, text: str, room: float, scale: float) -> list[str]:
         lines: list[str] = []
@@ -482,8 +481,8 @@ class _Drawing:
         """Return how many times as large the largest number could be in its cell."""
         picture, digits = self.picture, self._look.digits
         columns, rows = (
-            min(last - first + 1 for first, last in picture.spans(axis)) / length
-            for axis, length in ((1, picture.columns), (0, picture.rows))
+            min(last - first + 1 for first, last in axis.spans) / axis.count
+            for axis in (picture.columns, picture.rows)
         )
         texts = (
             text for panel in picture.panels for row in picture.texts(panel, digits) for text in row
@@ -498,7 +497,8 @@ class _Drawing:
         picture = self.picture
         colors = self._colors(fractions(picture, panel.values), bytes=True)[..., :3].tolist()
         down, across = (
-            [(first + last) / 2 for first, last in picture.spans(axis)] for axis in (0, 1)
+            [(first + last) / 2 for first, last in axis.spans]
+            for axis in (picture.rows, picture.columns)
         )
         for i, texts in enumerate(picture.texts(panel, self._look.digits)):
             for j, text in enumerate(texts):
@@ -506,7 +506,7 @@ class _Drawing:
                 axes.text(
                     across[j],
                     down[i],
-                    text,
+                    text.replace("-", _MINUS),
                     ha="center",
                     va="center_baseline",
                     fontsize=points,

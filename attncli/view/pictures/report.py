@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
-from attncli.view.pictures.differences import difference_picture
+from attncli.summaries.maps import FinishedMaps
+from attncli.view.pictures.making import Wish, picture_of
 from attncli.view.pictures.scale import number_text
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.view.pictures.picture import Picture
 
 __all__ = ["report_picture"]
-
-Array = npt.NDArray[Any]
 
 
 class ReportPicture(NamedTuple):
@@ -52,37 +51,44 @@ def report_picture(report: CheckReport, problem: Problem, name: str) -> ReportPi
         The file has another shape than the answer.
     """
     (verdict,) = (one for one in report.verdicts if one.name == name)
-    difference = report.difference(name)
-    strange = int(np.count_nonzero(~np.isfinite(difference)))
-    ends = _ends(verdict)
+    difference, hidden = (
+        _as_maps(problem, name, array) for array in (report.difference(name), report.hidden(name))
+    )
+    finite = np.isfinite(difference)
+    strange = int(np.count_nonzero(~finite))
+    title, end = _title_and_end(verdict)
     if strange:
-        ends["title"] += f" ({strange} NaN or infinite, drawn as the strongest)"
-    shown, hidden = (_as_maps(problem, name, array) for array in (difference, report.hidden(name)))
-    made = difference_picture(shown, hidden=hidden, **_named_axes(name, problem), **ends)
-    return ReportPicture(made, strange)
+        title += f" ({strange} NaN or infinite, drawn as the strongest)"
+        end = end or float(np.abs(difference[finite]).max(initial=0)) or 1.0
+        difference = np.nan_to_num(difference, nan=2 * end, posinf=2 * end, neginf=-2 * end)
+    axes, labels = _axes(name, problem)
+    maps = FinishedMaps(difference, labels=labels, hidden=hidden)
+    wish = Wish("difference", title=title, vmax=end, columns_are=axes)
+    names = "above 0: more than in the answer", "above 0: more"
+    return ReportPicture(picture_of(maps, wish, scale_names=names), strange)
 
 
-def _as_maps(problem: Problem, name: str, array: Array) -> Array:
+def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an output as (B, H, rows, columns): the lse as rows, for queries go across."""
     four = canonical(problem, name, array)
     return four.swapaxes(2, 3) if name == "lse" else four
 
 
-def _named_axes(name: str, problem: Problem) -> dict[str, Any]:
-    """Return what rows and columns of an output are."""
+def _axes(name: str, problem: Problem) -> tuple[str, Any]:
+    """Return what columns of an output are, and the labels of rows and columns."""
     queries, keys = problem.query_labels, problem.key_labels
     if name == "context":
-        return {"query_labels": queries, "columns_are": "Columns"}
+        return "Columns", (queries, None)
     if name == "lse":
-        return {"key_labels": queries, "columns_are": "Queries"}
-    return {"query_labels": queries, "key_labels": keys}
+        return "Queries", (None, queries)
+    return "Keys", (queries, keys)
 
 
-def _ends(verdict: Verdict) -> dict[str, Any]:
-    """Return the title, and a scale on which what is tolerated looks harmless."""
+def _title_and_end(verdict: Verdict) -> tuple[str, float | None]:
+    """Return the title, and the end of a scale on which what is tolerated looks harmless."""
     title = f"{verdict.name}: file − answer"
     tolerance = verdict.tolerance
     if not verdict.passed or tolerance is None or tolerance.absolute == 0:
-        return {"title": title}
-    end = tolerance.absolute
-    return {"title": f"{title}, tolerance {number_text(end)}", "vmax": end}
+        return title, None
+    end = number_text(tolerance.absolute).replace("-", "−")
+    return f"{title}, tolerance {end}", tolerance.absolute

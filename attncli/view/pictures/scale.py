@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, floor, isfinite, log10
-from typing import TYPE_CHECKING, Literal
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.errors import DataError, UsageError
-from attncli.numerics.finite import are_weights
-from attncli.view.pictures.ceiling import ceiling
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.pictures.panel import Panel
-    from attncli.view.pictures.picture import Picture
+    from attncli.view.pictures.picture import Panel, Picture
 
 __all__ = [
     "Ticks",
@@ -42,12 +36,18 @@ _LEAST_TOP = 1e-300
 # A score below this, and so far beyond all others, hides its key: a large negative number was
 # added to it, as −10,000 or −1e9.
 _FILLED, _FAR = -1000.0, 100.0
+# Where a scale of weights ends; see `ceiling`.
+_PALE = 1 / 20
+_FEW, _FEW_POOLED, _MUCH = 0.05, 0.5, 0.1
+_SOME, _MOST = 0.25, 1 / 3
+_MANY, _SATURATED = 1000, 0.02
+# A column in which a larger share of the rows has its largest weight is a sink; most sinks.
+_SINK, _SINKS = 1 / 4, 4
 # Below these, there is room for digits after the point, or for all before it.
 _WITH_DIGITS, _WHOLE = 1e5, 1e7
 
 
-@dataclass(frozen=True)
-class Ticks:
+class Ticks(NamedTuple):
     """Which places of an axis are named, and how.
 
     Attributes
@@ -86,71 +86,43 @@ def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0
     >>> ticks(64, None, 5).texts
     ('0', '20', '40', '60')
     """
-    step = max(1, ceil(count / max(1, room)))
-    first = 0
+    step, first = max(1, ceil(count / max(1, room))), 0
     if labels is None:
-        step = _round_step(step)
-        first = -start % step
+        power = 10 ** (len(str(step)) - 1)
+        step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= step)
         # A crop shorter than a step may miss every multiple of it.
-        first = first if first < count else 0
+        first = -start % step if -start % step < count else 0
     positions = tuple(range(first, count, step))
     texts = tuple(str(start + i) if labels is None else labels[i] for i in positions)
     return Ticks(positions, texts, step)
 
 
-def _round_step(least: int) -> int:
-    """Return the smallest of 1, 2, 5, 10, 20 … that is not below `least`."""
-    power = 1
-    while True:
-        for digit in (1, 2, 5):
-            if digit * power >= least:
-                return digit * power
-        power *= 10
-
-
 def limits(
-    panels: Sequence[Panel],
-    vmax: float | Literal["auto"],
-    *,
-    signed: bool,
-    log: bool,
-    pooled: bool = False,
-    filled: bool = False,
+    panels: Sequence[Panel], vmax: float | None, *, what: str, log: bool, pooled: bool = False
 ) -> tuple[float, float]:
     """Return the ends of the colour scale of all panels.
 
-    Weights run from 0 (on a log scale from the smallest positive weight, but at most
-    six decades down); signed values from −vmax to vmax. Unless `vmax` is given, the upper
-    end is the largest magnitude, or, on a linear scale of weights, what `ceiling` gives. If
-    every cell is 0, it is 1. `filled` leaves out scores that are so low that they hide a key.
-
-    Raises
-    ------
-    UsageError
-        `vmax` is not a positive finite number, or `log` is asked for with signed values.
-    DataError
-        Weights are negative.
+    Weights run from 0 (on a log scale from the smallest positive weight, but at most six decades
+    down); signed values from −vmax to vmax. Unless `vmax` is given, the upper end is the largest
+    magnitude, or, on a linear scale of weights, what `ceiling` gives; if every cell is 0, it is 1.
+    Scores so low that they hide a key are left out.
     """
-    if log and signed:
-        message = "a logarithmic scale is for weights; scores and differences may be negative"
-        raise UsageError(message, hint="leave out --log, or draw the weights")
-    least = min(float(np.min(panel.values)) for panel in panels)
-    most = max(float(np.max(panel.values)) for panel in panels)
-    if not signed and not are_weights(least, most):
-        message = f"weights cannot be negative, found {least:g}"
-        raise DataError(message, hint="scores of both signs are drawn with --what scores")
-    lowest = _least_of_seen(panels, most) if filled else least
-    top = _top(vmax, max(most, -lowest if signed else 0.0))
-    if vmax == "auto" and not signed and not log:
-        top = _top("auto", ceiling(panels, pooled=pooled))
-    if signed:
-        return -top, top
-    return (_log_bottom(panels, top) if log else 0.0), top
+    cells = np.concatenate([panel.values[~panel.hidden] for panel in panels])
+    if what == "weights":
+        if vmax is None:
+            vmax = float(cells.max(initial=0)) if log else ceiling(panels, pooled=pooled)
+        top = vmax if vmax >= _LEAST_TOP else 1.0
+        return _log_bottom(cells, top) if log else 0.0, top
+    if vmax is None:
+        most = float(cells.max(initial=0))
+        least = _least_of_seen(cells, most) if what == "scores" else float(cells.min(initial=0))
+        vmax = max(most, -least)
+    top = vmax if vmax >= _LEAST_TOP else 1.0
+    return -top, top
 
 
-def _least_of_seen(panels: Sequence[Panel], most: float) -> float:
+def _least_of_seen(scores: npt.NDArray[Any], most: float) -> float:
     """Return the least score but for those that a large negative number hides."""
-    scores = np.concatenate([np.ravel(panel.values[~panel.hidden]) for panel in panels])
     seen = scores[scores > _FILLED]
     least = float(np.min(seen, initial=min(most, 0.0)))
     filled = scores[scores <= _FILLED]
@@ -158,21 +130,56 @@ def _least_of_seen(panels: Sequence[Panel], most: float) -> float:
     return least if far and seen.size else float(np.min(scores, initial=0.0))
 
 
-def _top(vmax: float | Literal["auto"], largest: float) -> float:
-    if vmax == "auto":
-        return largest if largest >= _LEAST_TOP else 1.0
-    if not isfinite(vmax) or vmax < _LEAST_TOP:
-        above = f"{_LEAST_TOP:g}" if 0 < vmax < _LEAST_TOP else "0"
-        message = f"the upper end of the colour scale must be above {above}, found {vmax:g}"
-        raise UsageError(message, hint="give --vmax auto or a positive number")
-    return float(vmax)
-
-
-def _log_bottom(panels: Sequence[Panel], top: float) -> float:
-    positive = [panel.values[panel.values > 0] for panel in panels]
-    least = min((float(np.min(values)) for values in positive if values.size), default=top)
+def _log_bottom(cells: npt.NDArray[Any], top: float) -> float:
+    least = float(np.min(cells[cells > 0], initial=top))
     # Equal ends would be a scale of no length.
     return max(min(least, top / 10), top * _LOG_SPAN)
+
+
+def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
+    """Return the weight that gets the darkest blue.
+
+    It is the largest weight, unless a scale up to it would leave the picture white, as with a long
+    causal map, whose first rows have weights near 1: that is where fewer than 1 cell in 20 lies
+    above a twentieth of it and the others hold more than a tenth of the attention, or fewer than 1
+    in 4 and the others hold more than a third. There the scale ends at the weight that 1 cell in
+    50 exceeds, but not below what half of the rows have as their largest, attention sinks left
+    out. Fewer than 1,000 cells are never saturated, unless they are the largest of many weights.
+    """
+    seen = np.concatenate([panel.values[panel.values > 0] for panel in panels])
+    largest = float(seen.max(initial=0))
+    if not seen.size or (seen.size < _MANY and not pooled):
+        return largest
+    # Shares of the largest cannot overflow when they are added.
+    shares = np.asarray(seen / largest, dtype=np.float64)
+    pale = shares < _PALE
+    coloured, faint = 1 - pale.mean(), shares[pale].sum() / shares.sum()
+    few = _FEW_POOLED if pooled else _FEW
+    if not ((coloured < few and faint > _MUCH) or (coloured < _SOME and faint > _MOST)):
+        return largest
+    end = largest * float(np.quantile(shares, 1 - _SATURATED))
+    strongest = np.concatenate([_strongest(panel.values) for panel in panels])
+    end = max(end, float(np.median(strongest))) if strongest.size else end
+    # Two digits, rounded up.
+    unit = 10.0 ** (floor(log10(end)) - 1)
+    return min(largest, float(f"{ceil(end / unit - 1e-6) * unit:.6g}"))
+
+
+def _strongest(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the largest weight of each row that is in no sink.
+
+    A sink is a column in which many rows have their largest weight.
+    """
+    rest = weights.copy()
+    for _ in range(_SINKS):
+        rows = rest.max(axis=1) > 0
+        favoured = np.bincount(rest[rows].argmax(axis=1), minlength=rest.shape[1])
+        sinks = favoured > max(1, _SINK * len(rest))
+        if not sinks.any():
+            break
+        rest[:, sinks] = 0
+    largest = rest.max(axis=1)
+    return np.asarray(largest[largest > 0])
 
 
 def fractions(picture: Picture, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -268,13 +275,12 @@ def _multiples(picture: Picture, digits: Sequence[int]) -> list[float]:
 
 
 def number_text(value: float) -> str:
-    """Return a number of three significant digits, with a true minus sign."""
-    return _signed(f"{value:.3g}")
+    """Return a number of three significant digits."""
+    return _unsigned_zero(f"{value:.3g}")
 
 
-def _signed(text: str) -> str:
-    """Return a number with a true minus sign and without a negative zero."""
-    return (text.lstrip("-") if float(text) == 0 else text).replace("-", "−")
+def _unsigned_zero(text: str) -> str:
+    return text.lstrip("-") if float(text) == 0 else text
 
 
 def _significant(value: float, digits: int) -> str:
@@ -300,7 +306,7 @@ def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[
         [
             ""
             if hidden
-            else _signed(
+            else _unsigned_zero(
                 _significant(value, digits) if significant else f"{value:{_form(value, digits)}}"
             )
             for value, hidden in zip(*row, strict=True)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from math import ceil, floor, isfinite, log
 
-__all__ = ["LABEL_PITCH", "cell_limit", "grid_columns", "panel_size"]
+__all__ = ["LABEL_PITCH", "NoRoomError", "cell_limit", "grid_columns", "panel_size"]
+
+
+class NoRoomError(ValueError):
+    """There is no room for the cells, or for the numbers in them."""
+
 
 # Inches from one line of labels of 9 points to the next: closer ones touch.
 LABEL_PITCH = 0.16
