@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import sys
@@ -551,6 +552,84 @@ def test_a_layer_that_is_not_there_and_layers_that_nobody_chose(folder: Path) ->
         gather(["five.npy", "five.npy"], layer=3)
     with pytest.raises(InputError, match=r"two.npy: --layer 0 needs .*\(2, 2\)"):
         gather(["two.npy", "two.npy"], layer=0)
+
+
+# --- folders of recorded calls ----------------------------------------------------------------
+
+
+@pytest.fixture
+def calls(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
+    """Two layers, the second with two calls, as `attncli.capture` writes them."""
+    save = pytest.importorskip("safetensors.numpy").save_file
+    (folder / "dumps").mkdir()
+    made: dict[tuple[int, int], dict[str, Any]] = {}
+    for layer, call in ((0, 0), (3, 0), (3, 1)):
+        random = np.random.default_rng((layer, call))
+        arrays = {n: random.normal(size=(1, 2, 3, 4)) for n in ("query", "key", "value")}
+        options = {"scale": 0.1 + layer, "causal": bool(call)}
+        out = solve(load(**arrays, **options)).context
+        facts = {"schema": 1, "options": options, "layer": layer, "call": call}
+        facts |= {"query_labels": ["a", "b", "c"], "key_labels": ["a", "b", "c"]}
+        path = f"dumps/layer-{layer:03d}-call-{call:04d}.safetensors"
+        save(arrays | {"out": out}, path, {"attncli": json.dumps(facts)})
+        made[layer, call] = {**arrays, **options}
+    return made
+
+
+@pytest.mark.parametrize(("layer", "call"), [(0, None), (3, None), (3, 1)])
+def test_a_folder_stands_for_its_layers_and_their_calls(
+    calls: Any, layer: int, call: int | None, attncli: Run
+) -> None:
+    own = load(**calls[layer, call or 0])
+    words = ["dumps", "--layer", str(layer)] + ([] if call is None else ["--call", str(call)])
+    ran = attncli("compute", *words, "-f", "json").good()
+    np.testing.assert_allclose(ran.json["weights"], solve(own).weights, rtol=1e-12)
+    assert ran.json["query_labels"] == ["a", "b", "c"]
+    assert ran.messages == []
+    attncli("heatmap", *words, "--out", "w.png").good()
+    attncli("explain", *words, "--query", "b").good()
+    # Beside the inputs lies the output of the kernel that was recorded.
+    attncli("check", *words).good()
+    assert attncli("check", *words, "--scale", "9", "--no-diagnose").code == 1
+    assert load("dumps", layer=layer, call=call).scale == own.scale
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("dumps", "dumps holds 2 layers: choose one with --layer"),
+        ("dumps --layer 1", "dumps has no layer 1"),
+        ("dumps --layer 3 --call 2", "layer 3 has no call 2"),
+        (". --layer 0", "without recorded calls"),
+        ("q.npy q.npy --call 1", "--call 1 is for a folder"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compute", "heatmap"])
+def test_what_a_folder_does_not_hold(
+    calls: Any, command: str, words: str, message: str, attncli: Run
+) -> None:
+    np.save("q.npy", np.eye(2))
+    ran = attncli(command, *words.split())
+    assert (ran.code, ran.out) == (2, b"")
+    assert message in ran.messages[0]
+
+
+@pytest.mark.parametrize("facts", ["{", "[]", '{"schema": 2, "options": {}}', '{"schema": 1}'])
+def test_metadata_that_no_capture_writes_is_refused(folder: Path, facts: str) -> None:
+    save = pytest.importorskip("safetensors.numpy").save_file
+    save({"query": np.eye(2), "key": np.eye(2)}, "d.safetensors", {"attncli": facts})
+    with pytest.raises(InputError, match="its metadata 'attncli'"):
+        gather(["d.safetensors"])
+
+
+def test_metadata_names_no_files_and_no_foreign_options(folder: Path) -> None:
+    save = pytest.importorskip("safetensors.numpy").save_file
+    np.save("m.npy", np.eye(2))
+    for options in ({"mask": "m.npy"}, {"config": "m.npy"}, {"is_causal": True}):
+        facts = {"attncli": json.dumps({"schema": 1, "options": options})}
+        save({"query": np.eye(2), "key": np.eye(2)}, "d.safetensors", facts)
+        with pytest.raises(AttnError):
+            gather(["d.safetensors"])
 
 
 # --- finished weights -------------------------------------------------------------------------

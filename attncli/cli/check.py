@@ -75,7 +75,8 @@ def check(
             hint="leave one of the two out",
         )
     limit = _TIME_LIMIT if judging.time_limit is None else judging.time_limit
-    files = _expected(judging.expect or [])
+    options, recorded = _of_recorded_call(options)
+    files = _expected(judging.expect or recorded)
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with advice(quiet=run.quiet):
         question = ask(options, pick, run, more=[*files.values()], example=False)
@@ -104,6 +105,22 @@ def check(
         _tell(report, judging, run)
     if not report.passed or (judging.strict and _names_a_mistake(report)):
         raise typer.Exit(MISMATCH)
+
+
+def _of_recorded_call(options: ProblemOptions) -> tuple[ProblemOptions, list[str]]:
+    """Return the options with the file that they choose of a folder, and what it has to judge."""
+    import copy
+    from pathlib import Path
+
+    from attncli.gather import dump_file
+
+    folder = (options.files or [""])[0]
+    if not Path(folder).is_dir():
+        return options, []
+    file = dump_file(folder, options.layer, options.call)
+    chosen = copy.copy(options)
+    chosen.files, chosen.layer, chosen.call = [file], None, None
+    return chosen, [f"{file}#out"]
 
 
 def _outputs(

@@ -199,8 +199,12 @@ class ProblemOptions:
     layer: int | None = option(
         SHAPES,
         "N",
-        "Of inputs or outputs of several layers, (layers, …), take one, counted from 0.",
+        "Of inputs or outputs of several layers, (layers, …), or of a folder of recorded calls, "
+        "take one layer, counted from 0.",
         parser=whole(),
+    )
+    call: int | None = option(
+        SHAPES, "N", "Which recorded call of that layer. Default: the first, 0.", parser=whole()
     )
     without: str | None = option(
         RULES,
@@ -230,7 +234,7 @@ class ProblemOptions:
         values = {
             name: value
             for name, value in vars(self).items()
-            if name not in ("files", "without", "dtype", "header", "layer")
+            if name not in ("files", "without", "dtype", "header", "layer", "call")
         }
         if values.pop("alibi"):
             if values["alibi_slopes"] is not None:

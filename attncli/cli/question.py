@@ -148,6 +148,7 @@ def ask_or_read(
         dtype=options.dtype,
         layer=options.layer,
         header=options.header,
+        call=options.call,
         kind=kind,
         saved=saved,
         more=more,

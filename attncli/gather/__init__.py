@@ -8,7 +8,7 @@ from attncli.errors import warn
 from attncli.gather.entries import MODELS, NORMS, PROJECTIONS, missing_input
 from attncli.gather.finished import Finished, is_finished, take_finished
 from attncli.gather.reader import Gathered, Reader, refuse_plain_scaled
-from attncli.gather.sources import LeftOut, one_layer, problem_source
+from attncli.gather.sources import LeftOut, dump_file, one_layer, problem_source
 from attncli.loading import refuse_two_streams
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.gather.finished import Kind
 
-__all__ = ["Finished", "Gathered", "advise_on_dtype", "gather", "one_layer"]
+__all__ = ["Finished", "Gathered", "advise_on_dtype", "dump_file", "gather", "one_layer"]
 
 # What makes query, key and value out of embeddings, or belongs to it.
 _OF_EMBEDDINGS = {"x", "positions", "transposed", *MODELS, *PROJECTIONS, *NORMS}
@@ -30,6 +30,7 @@ def gather(
     dtype: str | None = None,
     layer: int | None = None,
     header: str = "auto",
+    call: int | None = None,
     kind: Kind = "weights",
     saved: bool = False,
     more: Collection[str] = (),
@@ -40,9 +41,9 @@ def gather(
     Parameters
     ----------
     files : sequence of str
-        One problem file, or Q K V, or Q K; with projections one embedding file X, or the
-        sources of cross-attention. A single array is finished. None is the built-in example,
-        or the inputs among the options.
+        One problem file, or a folder that `attncli.capture` wrote, or Q K V, or Q K; with
+        projections one embedding file X, or the sources of cross-attention. A single array is
+        finished. None is the built-in example, or the inputs among the options.
     options : mapping, optional
         Options of `attncli.pose` under their Python names; they win over the same
         option in a problem file, which is not read then. A str in place of an array names a
@@ -53,7 +54,10 @@ def gather(
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     layer : int, optional
-        The layer, counted from 0, of inputs or outputs whose first axis counts layers.
+        The layer, counted from 0, of inputs or outputs whose first axis counts layers, or of a
+        folder of recorded calls.
+    call : int, optional
+        Which call of that layer, counted from 0.
     header : {"auto", "yes", "no"}
         Whether the first row of a table names its columns.
     kind : {"weights", "scores"}
@@ -75,7 +79,7 @@ def gather(
     given = {name: value for name, value in (options or {}).items() if value is not None}
     refuse_two_streams((*files, *given.values(), *more))
     refuse_plain_scaled(given)
-    left, reader = LeftOut(without), Reader(dtype, layer, header)
+    left, reader = LeftOut(without), Reader(dtype, layer, call, header)
     document = problem_source(files, given, kind, reader)
     if is_finished(document, kind, given, left, saved=saved):
         return take_finished(document, kind, given, left, reader)

@@ -34,6 +34,7 @@ def load(
     dtype: str | None = None,
     layer: int | None = None,
     header: str = "auto",
+    call: int | None = None,
     without: str | Iterable[str] | None = None,
     **options: object,
 ) -> Problem:
@@ -49,7 +50,10 @@ def load(
     dtype : {"bfloat16"}, optional
         How 2-byte elements of NPY files without a type of their own are read.
     layer : int, optional
-        The layer, counted from 0, of inputs whose first axis counts layers.
+        The layer, counted from 0, of inputs whose first axis counts layers, or of a folder of
+        recorded calls.
+    call : int, optional
+        Which call of that layer, counted from 0.
     header : {"auto", "yes", "no"}
         Whether the first row of a table names its columns.
     without : str or iterable of str, optional
@@ -90,7 +94,15 @@ def load(
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}
-    gathered = gather(names, given, without=without, dtype=dtype, header=header, layer=layer)
+    gathered = gather(
+        names,
+        given,
+        without=without,
+        dtype=dtype,
+        header=header,
+        layer=layer,
+        call=call,
+    )
     if isinstance(gathered, Finished):
         raise gathered.refusal("embeddings need wq, wk and wv, or a checkpoint")
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)

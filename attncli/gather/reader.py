@@ -98,15 +98,21 @@ class Reader:
     ----------
     dtype : str or None
         As in `attncli.loading.read`.
-    layer : int or None
-        Which layer is taken of arrays that hold several.
+    layer, call : int or None
+        Which layer is taken of arrays that hold several, and which layer and call of a folder.
     header : {"auto", "yes", "no"}
         Whether the first row of a table names its columns.
     """
 
-    def __init__(self, dtype: str | None, layer: int | None = None, header: str = "auto") -> None:
+    def __init__(
+        self,
+        dtype: str | None,
+        layer: int | None = None,
+        call: int | None = None,
+        header: str = "auto",
+    ) -> None:
         self.gathered = Gathered()
-        self.layer = layer
+        self.layer, self.call = layer, call
         self._dtype, self._header = dtype, header
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
-from attncli.errors.names import INPUTS, OUTPUTS
+from attncli.errors.names import INPUTS, LABELS, OUTPUTS, SCHEMA
 from attncli.errors.text import counted, first_few, printable, quoted
 from attncli.gather.entries import KNOWN, PROJECTIONS, full_name, nearest_name
 from attncli.gather.example import EXAMPLE
 from attncli.loading import is_stream, split_member
-from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping
 from attncli.loading.number import is_numeric, is_truth
 
 if TYPE_CHECKING:
@@ -19,9 +23,12 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["LeftOut", "one_layer", "problem_source"]
+__all__ = ["LeftOut", "dump_file", "one_layer", "problem_source"]
 
 _LISTED = 16
+# How `attncli.capture` names its files, and the entry of their metadata that holds the options.
+_DUMP = re.compile(r"layer-(\d{3,})-call-(\d{4,})\.safetensors")
+_FACTS = "attncli"
 
 
 def problem_source(
@@ -32,7 +39,8 @@ def problem_source(
     Parameters
     ----------
     files : sequence of str
-        Files, members of files (``FILE#NAME``), or ``-``.
+        Files, members of files (``FILE#NAME``), or ``-``; or a folder that `attncli.capture`
+        wrote, of which the reader's layer and call choose a file.
     given : collection of str
         The names of the options.
     kind : {"weights", "scores"}
@@ -61,11 +69,13 @@ def problem_source(
             )
         return LoadedMapping({**EXAMPLE}, "")
     _refuse_values(files)
+    if reader.call is not None and not (len(files) == 1 and os.path.isdir(files[0])):  # noqa: PTH112
+        raise UsageError(f"--call {reader.call} is for a folder of recorded calls")
     if len(files) == 1:
-        contents = reader.read(files[0])
+        contents = reader.read(_dump_of(files[0], reader))
         if isinstance(contents, LoadedArray):
             return LoadedMapping({"x" if projections else kind: contents}, contents.name)
-        return contents
+        return _with_facts(contents)
     if len(files) > len(INPUTS):
         raise UsageError(
             f"expected one problem file, or the files Q K V; found {len(files)} files",
@@ -74,6 +84,45 @@ def problem_source(
     arrays = [reader.read_array(file) for file in files]
     name = " ".join(array.name for array in arrays)
     return LoadedMapping(dict(zip(INPUTS, arrays, strict=False)), name)
+
+
+def dump_file(folder: str, layer: int | None, call: int | None) -> str:
+    """Return the file of one recorded call in a folder that `attncli.capture` wrote.
+
+    Parameters
+    ----------
+    folder : str
+    layer, call : int or None
+        Counted from 0; the only layer, and its first call, unless given.
+
+    Raises
+    ------
+    UsageError
+        There is no such layer or call, or there are several layers and none is chosen.
+    """
+    calls: dict[int, dict[int, str]] = {}
+    for path in sorted(Path(folder).iterdir()):
+        if numbers := _DUMP.fullmatch(path.name):
+            calls.setdefault(int(numbers[1]), {})[int(numbers[2])] = str(path)
+    name = printable(folder)
+    if not calls:
+        raise InputError(
+            f"{name} is a folder without recorded calls (layer-000-call-0000.safetensors)",
+            hint="attncli capture records a model's, attncli.capture those of Python code",
+        )
+    if layer is None and len(calls) > 1:
+        raise UsageError(
+            f"{name} holds {len(calls)} layers: choose one with --layer", hint=_listed(calls)
+        )
+    chosen = next(iter(calls)) if layer is None else layer
+    if chosen not in calls:
+        raise UsageError(f"{name} has no layer {chosen}", hint=_listed(calls))
+    number = 0 if call is None else call
+    if number not in calls[chosen]:
+        raise UsageError(
+            f"{name}: layer {chosen} has no call {number}", hint=_listed(calls[chosen])
+        )
+    return calls[chosen][number]
 
 
 def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
@@ -158,20 +207,54 @@ def _checked(name: object) -> str:
     return full
 
 
+def _listed(numbers: Collection[int]) -> str:
+    return f"there are {first_few([str(number) for number in numbers], _LISTED)}"
+
+
+def _dump_of(file: str, reader: Reader) -> str:
+    """Return a file itself, or that of a folder which the layer and the call choose."""
+    if os.path.isdir(file):  # noqa: PTH112 - false of names that no file can have
+        found = dump_file(file, reader.layer, reader.call)
+        reader.layer = None  # of a dump's arrays no axis counts layers
+        return found
+    return file
+
+
+def _with_facts(document: LoadedMapping) -> LoadedMapping:
+    """Return a document with the options and labels that `attncli.capture` wrote beside arrays.
+
+    Raises
+    ------
+    InputError
+        They are not what this version writes.
+    """
+    text = (document.metadata or {}).get(_FACTS)
+    if text is None:
+        return document
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    options = facts.get("options") if isinstance(facts, dict) else None
+    if not isinstance(options, dict) or facts.get("schema") != SCHEMA:
+        raise InputError(
+            f"{document.name}: its metadata {_FACTS!r} is not that of a recorded call, schema "
+            f"{SCHEMA}"
+        )
+    told = options | {name: facts[name] for name in LABELS if name in facts}
+    names = dict.fromkeys((*(name for name in document.entries if name != "out"), *told))
+    entries = LazyEntries(names, lambda name: told.get(name, document.entries.get(name)))
+    return LoadedMapping(entries, document.name, document.folder, document.dump)
+
+
 def _refuse_values(files: Sequence[str]) -> None:
     """Refuse words that are no files but values, which belong to an option."""
     for file in files:
         if not (file in OUTPUTS or is_numeric(file) or is_truth(file)):
             continue
-        if not is_stream(file) and not _exists(split_member(file)[0]):
+        if not is_stream(file) and not os.path.exists(split_member(file)[0]):  # noqa: PTH110
             raise UsageError(
                 f"{quoted(file)} is no file",
                 hint="a list behind an option has commas and no spaces (--show weights,context); "
                 "a switch such as --causal has no value",
             )
-
-
-def _exists(path: str) -> bool:
-    from pathlib import Path  # noqa: PLC0415
-
-    return Path(path).exists()
