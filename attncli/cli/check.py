@@ -110,12 +110,12 @@ def check(
 def _of_recorded_call(options: ProblemOptions) -> tuple[ProblemOptions, list[str]]:
     """Return the options with the file that they choose of a folder, and what it has to judge."""
     import copy
-    from pathlib import Path
+    import os
 
     from attncli.gather import dump_file
 
     folder = (options.files or [""])[0]
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 - false of names that no file can have
         return options, []
     file = dump_file(folder, options.layer, options.call)
     chosen = copy.copy(options)
