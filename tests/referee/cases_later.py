@@ -41,8 +41,8 @@ for _shape in ((5, 3), (2, 4, 6, 8)):
     family(
         f"later/memory {len(_shape)}-D",
         {
-            "memory_order": lambda g: g.attend().ravel(order="F").reshape(g.q.shape),
-            "memory_order @ back": lambda g: g.attend().ravel().reshape(g.q.shape, order="F"),
+            "memory_order_row": lambda g: g.attend().ravel(order="F").reshape(g.q.shape),
+            "memory_order_column": lambda g: g.attend().ravel().reshape(g.q.shape, order="F"),
         },
         shapes=_shape,
     )
@@ -62,10 +62,10 @@ family(
     "later/mask repeated",
     {
         # Heads stand before batch entries, and each entry's mask is repeated for neighbours.
-        "mask_repeated_by_entry|inputs_misplaced": lambda g: g.attend(
+        "mask_repeated_for_heads_first|inputs_misplaced": lambda g: g.attend(
             np.repeat(g["mask"][:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1)
         ),
-        "mask_repeated_by_entry|inputs_misplaced+unscaled": lambda g: g.attend(
+        "mask_repeated_for_heads_first+unscaled|inputs_misplaced+unscaled": lambda g: g.attend(
             np.repeat(g["mask"][:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1), scale=1
         ),
     },
@@ -75,7 +75,7 @@ family(
 family(
     "later/padding repeated",
     {
-        "key_padding_mask_repeated_by_entry|inputs_misplaced": lambda g: g.attend(
+        "key_padding_mask_repeated_for_heads_first|inputs_misplaced": lambda g: g.attend(
             np.repeat(g["key_padding_mask"], 4, 0).reshape(4, 3, 1, 10).swapaxes(0, 1)
         ),
     },
