@@ -23,7 +23,7 @@ import attncli
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CASES", "Case", "Outcome", "family", "judged", "names_of"]
+__all__ = ["CASES", "Case", "Outcome", "check", "chosen", "family", "judged", "names_of"]
 
 CASES: dict[str, Case] = {}
 # Another module may be measured in the place of the package's own referee.
@@ -44,7 +44,10 @@ class Case:
     names : frozenset of frozenset of str
         Each is the parts of a name that is right; empty where the output is right.
     make : callable
-        Returns the given inputs and the output, by the seed.
+        Returns the problem, the output and options of the check, by the seed.
+    stated : callable
+        Returns the arrays and the options that the problem is posed with; None where the case makes
+        its own.
     later : bool
         Today's referee does not name it.
     """
@@ -54,6 +57,7 @@ class Case:
     names: frozenset[frozenset[str]]
     make: Callable[[int], tuple[Any, Any, dict[str, Any]]]
     later: bool = False
+    stated: Callable[[int], tuple[Any, dict[str, Any]]] | None = None
 
     def report(self, seed: int = 0, **options: Any) -> Any:
         problem, output, more = self.make(seed)
@@ -171,15 +175,19 @@ def family(
             )
             return posed(asked, given.options), stored(wrong, dtype), {}
 
-        add(f"{name}/{row}", names, make, later=later)
+        def stated(seed: int, row: str = row) -> Any:
+            given = _given(seed, row, all_shapes, options, inputs or dtype, change)
+            return given.inputs, given.options
+
+        add(f"{name}/{row}", names, make, later=later, stated=stated)
 
 
-def add(name: str, names: Any, make: Any, *, later: bool = False) -> None:
+def add(name: str, names: Any, make: Any, *, later: bool = False, stated: Any = None) -> None:
     """Add a case that makes its own problem."""
     if name in CASES:
         raise ValueError(f"two cases have the name {name}")
     found = frozenset(parts_of(each) for each in names)
-    CASES[name] = Case(name, name.partition("/")[0], found, make, later)
+    CASES[name] = Case(name, name.partition("/")[0], found, make, later, stated)
 
 
 def _three(shapes: Any) -> list[tuple[int, ...]]:
