@@ -125,11 +125,11 @@ def _angles(g, *names):
 family(
     "later/rope in bfloat16",
     {
-        "rope_in_bfloat16|rope_angles_in_bfloat16": lambda g: _angles(
-            g, "frequencies", "positions", "angles"
+        "rope_positions_frequencies_and_angles_in_bfloat16|rope_angles_in_bfloat16": lambda g: (
+            _angles(g, "frequencies", "positions", "angles")
         ),
-        "rope_in_bfloat16|rope_positions_in_bfloat16+rope_frequencies_in_bfloat16": lambda g: (
-            _angles(g, "frequencies", "positions")
+        "rope_positions_in_bfloat16+rope_frequencies_in_bfloat16": lambda g: _angles(
+            g, "frequencies", "positions"
         ),
     },
     shapes=((1, 2, 8, 16), (1, 2, 600, 16)),
@@ -170,15 +170,16 @@ for _size in (16, 32):
         {f"online_own_maxima_{_size}": lambda g, n=_size: _online(g, n, beta=False)},
         shapes=((1, 2, 12, 16), (1, 2, 70, 16)),
     )
+_LAST = (
+    *(f"last_block_of_{size}_not_causal" for size in (8, 16, 32)),
+    "some_diagonal_blocks_unmasked",
+    "causal_in_first_block_of_64",
+)
 family(
     "later/last block",
     {
-        "last_block_unmasked|some_diagonal_blocks_unmasked": lambda g: g.attend(
-            g.tril | ((g.i >= 64) & (g.j >= 64))
-        ),
-        "last_block_unmasked|some_diagonal_blocks_unmasked|causal_in_first_block_of_64": lambda g: (
-            g.attend(g.tril | (g.j >= 64))
-        ),
+        "|".join(_LAST[:-1]): lambda g: g.attend(g.tril | ((g.i >= 64) & (g.j >= 64))),
+        "|".join(_LAST): lambda g: g.attend(g.tril | (g.j >= 64)),
     },
     shapes=(1, 2, 72, 8),
     options={"causal": True},
@@ -210,10 +211,13 @@ norms(
 family(
     "later/weights in 8 bits",
     {
-        "weights_in_int8": lambda g: _int8(g.weights(), (0, 1, 2, 3)) @ g.v,
-        "weights_in_int8_by_token|weights_in_int8_by_row": lambda g: _int8(g.weights(), (3,)) @ g.v,
-        "weights_in_int8_of_127|weights_in_int8": lambda g: np.round(g.weights() * 127) / 127 @ g.v,
-        **{f"weights_in_{f}": lambda g, f=f: _float8(g.weights(), f) @ g.v for f in GRIDS},
+        "normalised_weights_in_int8_scaled": lambda g: _int8(g.weights(), (0, 1, 2, 3)) @ g.v,
+        "normalised_weights_in_int8_by_token": lambda g: _int8(g.weights(), (3,)) @ g.v,
+        "normalised_weights_in_int8": lambda g: np.round(g.weights() * 127) / 127 @ g.v,
+        **{
+            f"normalised_weights_in_{f}": lambda g, f=f: _float8(g.weights(), f) @ g.v
+            for f in GRIDS
+        },
     },
     shapes=((1, 2, 20, 16), (1, 2, 30, 16)),
 )
@@ -231,7 +235,7 @@ def _other_unit(g):
 
 family(
     "later/scales",
-    {"k_scale_for_v|cache_in_int8_k_scale_for_v": _other_unit},
+    {"cache_in_int8_values_by_k_scale": _other_unit},
     shapes=((1, 2, 20, 16), (1, 2, 30, 16)),
     change=lambda a: [a[0], a[1], 3 * a[2]],
 )

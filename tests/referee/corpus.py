@@ -10,6 +10,7 @@ from referee import (  # noqa: F401 - they fill CASES
     cases_masks,
     cases_rope,
     cases_scores,
+    cases_torch,
 )
 from referee.case import chosen
 from referee.common_pairs import pair, pair_names
