@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from process import Ran, long_but
-from referee_numpy import draw, plain, softmax
-from referee_tried import one_mistake  # noqa: F401 - a fixture
+from referee_numpy import plain, softmax
 
 import attncli
 from attncli.view.pictures.report import report_picture
@@ -242,7 +241,6 @@ def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
     assert "every wrong element is NaN or infinite" in ran.text
 
 
-@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [(0.0, "every wrong element is 0, as if nothing had been written"),
@@ -268,7 +266,6 @@ def test_numbers_that_are_all_whole_look_like_integers(judged: Path, attncli: Ru
     assert sentence not in attncli("check", *QKV, "--expect", "unscaled.npy").text
 
 
-@pytest.mark.usefixtures("one_mistake")
 def test_one_wrong_element_is_like_no_other(judged: Path, attncli: Run) -> None:
     context = np.load("right.npy")
     context[1, 0] = 0
@@ -435,7 +432,6 @@ def test_what_a_picture_of_several_wrong_outputs_leaves_out_is_told(
     assert ran.messages == ["note: the picture shows weights, not context"]
 
 
-@pytest.mark.usefixtures("one_mistake")
 def test_wrong_elements_are_0_only_if_all_of_them_are(tutorial, attncli):
     Path("wrong.csv").write_text("0,2\n9,4\n")
     ran = attncli("check", "q.csv", "k.csv", "v.csv", "--expect", "wrong.csv", "--time-limit", "1")
@@ -684,26 +680,6 @@ def test_an_lse_of_one_key_is_a_column(folder: Path, attncli: Run) -> None:
     np.save("k.npy", np.ones((1, 1, 2)))
     attncli("compute", "q.npy", "k.npy", "--show", "lse", "--save", "lse.csv").good()
     attncli("check", "q.npy", "k.npy", "--expect", "lse=lse.csv").good()
-
-
-def test_a_mistake_that_16_bits_hide_fails_where_that_is_asked_for(
-    folder: Path, attncli: Run
-) -> None:
-    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 2, 64, 32)] * 3))
-    right = plain(q, k, v).astype("f2")
-    sinks = "--sinks=-2,-2"
-    arrays = {"q": q, "k": k, "v": v, "right": right}
-    for name, array in arrays.items():
-        np.save(f"{name}.npy", array)
-    words = ("check", "q.npy", "k.npy", "v.npy", "--expect", "right.npy")
-    assert attncli(*words, "--strict").code == 0
-    hidden = attncli(*words, sinks)
-    assert hidden.code == 0
-    assert "sinks_ignored" in hidden.text
-    assert attncli(*words, sinks, "--strict").code == 1
-    both = attncli(*words, "--strict", "--no-diagnose")
-    assert both.code == 2
-    assert both.messages[1] == "hint: leave one of the two out"
 
 
 def test_a_report_is_told_though_its_picture_cannot_be_drawn(

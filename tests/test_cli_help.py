@@ -22,7 +22,7 @@ FIRST = {
     "compute": (["--show", "--format", "--save"], []),
     "heatmap": (["--out"], ["Picture"]),
     "explain": (["--query", "--format"], []),
-    "check": (["--expect", "--diagnose", "--strict", "--diff", "--format"], ["How it is judged"]),
+    "check": (["--expect", "--diagnose", "--diff", "--format"], ["How it is judged"]),
 }
 COMMANDS = [*FIRST, "info", "capture"]
 PLACES = ["https://attncli.github.io/attncli", "https://github.com/attncli/attncli/issues"]

@@ -57,8 +57,7 @@ def check(
 
     The answer is computed in float64 and compared. The exit code is 0 if the output is right
     and 1 if it is wrong; then common mistakes are tried, to name the one that makes the
-    numbers agree. They are tried as well on files of 16 bits that pass with larger errors
-    than need be; with --strict, a mistake that is found there makes the exit code 1.
+    numbers agree.
 
     Example: attncli check q.npy k.npy v.npy --expect out.npy
 
@@ -69,11 +68,6 @@ def check(
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     refuse_average_of_one(pick, average)
-    if judging.strict and not judging.diagnose:
-        raise UsageError(
-            "--strict is about mistakes that --no-diagnose does not look for",
-            hint="leave one of the two out",
-        )
     limit = _TIME_LIMIT if judging.time_limit is None else judging.time_limit
     options, recorded = _of_recorded_call(options)
     files = _expected(judging.expect or recorded)
@@ -103,7 +97,7 @@ def check(
             _draw(report, question.problem, target, asked, run)
     finally:
         _tell(report, judging, run)
-    if not report.passed or (judging.strict and _names_a_mistake(report)):
+    if not report.passed:
         raise typer.Exit(MISMATCH)
 
 
@@ -152,10 +146,6 @@ def _outputs(
     bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
     advise_on_dtype(options.dtype, bfloat16=bfloat16)
     return read, expected
-
-
-def _names_a_mistake(report: CheckReport) -> bool:
-    return report.diagnosis is not None and bool(report.diagnosis.explanations)
 
 
 def _expected(words: list[str]) -> dict[str, str]:

@@ -438,14 +438,9 @@ class CheckOptions(_Formatted):
     diagnose: bool = option(
         MOST_USED,
         None,
-        "Look for the mistake that explains a mismatch, or that the tolerance of a 16-bit file "
-        "hides.",
+        "Look for the mistake that explains a mismatch.",
         "--diagnose/--no-diagnose",
         default=True,
-    )
-    strict: bool = switch(
-        MOST_USED,
-        "Exit with 1 also where the output passes, but a known mistake explains its errors.",
     )
     diff: str | None = option(
         MOST_USED, "PATH", "Draw the signed difference into a .png, .svg or .pdf file."

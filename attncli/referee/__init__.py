@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from attncli.referee.judge import check
+from attncli.referee.judging import check
 from attncli.referee.report import CheckReport
 
 __all__ = ["CheckReport", "check"]

@@ -2,144 +2,254 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from attncli.errors.text import counted
-from attncli.referee.apart import told_apart_by
-from attncli.referee.cases import Cases
-from attncli.referee.fit import agrees
-from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
-from attncli.referee.groups import follow, needs_of
-from attncli.referee.like_dropout import like_dropout
+from attncli.numerics.dtypes import widen
+from attncli.referee.evidence import agrees
+from attncli.referee.fits.unwritten import nan_rows_told, rows_of
+from attncli.referee.formats import PRECISIONS, Array, Bools, Digits, Precision, narrowest
 from attncli.referee.locate import locate
-from attncli.referee.nan_rows import beside_nan_rows, without_nan_rows
+from attncli.referee.mistakes.table import PRECISION, Mistake
+from attncli.referee.options import windowed
+from attncli.referee.parts import Cases, Question, Work
 from attncli.referee.report import Cause, Diagnosis
-from attncli.referee.search import Search, Searched, is_pattern
-from attncli.referee.stored_wider import (
-    SINGLE,
-    computed_in_half,
-    computed_in_single,
-    in_single,
-    may_be_mixed,
-    narrowed,
-)
-from attncli.referee.verdict import Errors
+from attncli.referee.search import Search, Searched, follow, needs_of
+from attncli.referee.tolerance import earned, plain_errors_of
+from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from attncli.problem.problem import Problem
-    from attncli.referee.convention import Need
-    from attncli.referee.question import Question
+    from attncli.referee.pipeline import Outputs
 
-__all__ = ["diagnose", "look_beneath"]
+__all__ = ["diagnose"]
 
-Array = npt.NDArray[Any]
 _NOTHING = Searched((), 0, complete=True)
-# Share of the time in which all is to be explained, where rows of NaN may be told by themselves.
+# Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
+_ALIKE = 0.02
+# As a share of the largest number of the answer.
+_SAYS_NOTHING = 0.25
+# The work that is done on all of a question where rows of NaN may be told by themselves.
 _OF_ALL = 0.6
-# So many more slices show enough of dropout.
-_LIKE_DROPOUT = 3
-# Of so many rows one or two are few.
-_FEW_ROWS, _MANY_ROWS = 2, 16
-# Errors of rounding: at most so many half units of what was rounded, and a quarter of them at least
-# this share of the largest.
-_ROUNDINGS, _TYPICAL, _ALIKE = 5, 0.75, 0.25
+# What queries are multiplied with, so that other scores may tell explanations apart.
+_OTHER_SIZES = (8, 64)
+_OUTPUTS = ("weights", "lse", "scores", "context")
 
 
-def diagnose(question: Question, deadline: float) -> Diagnosis:
-    """Return why the files differ from the answers.
-
-    Parameters
-    ----------
-    question : Question
-    deadline : float
-        On the clock of `time.monotonic`.
-    """
+def diagnose(question: Question) -> Diagnosis:
+    """Return why the files differ from the answers."""
     findings = locate(question)
     if all(_says_nothing(one.file.values, one.answer) for one in question.outputs.values()):
-        return _of_nothing(question, findings, deadline)
-    narrow = narrowed(question)
-    stored = computed_in_half(question, narrow)
+        return _of_nothing(question, findings)
+    narrow = _narrowed(question)
+    stored = None if narrow is question else _stored_wider(narrow, _in_half(narrow))
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
-    rest = without_nan_rows(narrow)
-    now = time.monotonic()
-    search = Search(narrow, deadline if rest is None else now + _OF_ALL * (deadline - now))
-    nothing = rows_of_nothing(question)
+    single = _computed_in_single(question)
+    nothing = rows_of(question, "nothing")
+    search = Search(narrow)
     if nothing is not None and search.cases.sliced and not _may_be_padded(question.problem):
         return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
-    single = computed_in_single(question)
     if single is None:
         search, searched = _searched_by_part(search)
     else:  # two mistakes together are far less likely
-        searched = search.run(pairs=False).or_else(single)
-    nothing = nothing or rows_of_nan(question)
-    if nothing is not None and all(cause.fails_at for cause in searched.causes):
-        searched = replace(searched, causes=(nothing,))
-    elif rest is not None and all(cause.fails_at for cause in searched.causes):
-        part, found = _searched_by_part(Search(rest, deadline))
-        if found.causes:
-            causes = tuple(beside_nan_rows(cause, rest) for cause in found.causes)
-            search, searched = part, replace(found, causes=causes)
+        searched = search.run(pairs=False)
+        searched = searched if searched.causes else replace(searched, causes=(single,))
+    search, searched = _beside_nan(question, narrow, search, searched)
+    causes = searched.causes
+    explained = {name for cause in causes for name in cause.outputs}
     return Diagnosis(
-        explanations=searched.causes,
-        apart=told_apart_by(question, search.cases, searched.causes),
-        findings=findings
-        if searched.causes
-        else (*findings, *_of_dropout(search), *_of_few_digits(question)),
+        explanations=causes,
+        apart=_told_apart_by(question, search.cases, causes),
+        findings=findings,
         scope=search.scope,
         tried=searched.tried,
         complete=searched.complete,
         too_large=search.too_large,
-        unexplained=_unexplained(narrow, searched.causes),
+        unexplained=tuple(n for n in narrow.wrong if n not in explained) if causes else (),
     )
 
 
-def _of_dropout(search: Search) -> tuple[str, ...]:
-    """Return a sentence where errors look as if weights had been dropped out; none elsewhere."""
-    any_rows: frozenset[Need] = frozenset()
-    others = itertools.islice(search.cases.elsewhere(any_rows), _LIKE_DROPOUT)
-    found = like_dropout([*search.cases.of(any_rows), *others])
-    if found is None:
-        return ()
-    about = f"the errors look like those of dropout with p about {round(found.share, 2):g}"
-    if not found.divided:
-        about += " whose other weights are not divided by 1 − p"
-    about += ": was it left on? dropout_p=0, or eval(), switches it off"
-    return (
-        f"{about}; errors of each score by itself (a bias read wrong, rounded keys) look so, too",
+def _says_nothing(found: Array, answer: Array) -> bool:
+    """Return whether all numbers of a file are the same where those of the answer are not."""
+    if found.shape != answer.shape or found.size == 1:
+        return False
+    first = found.flat[0]
+    same = np.isnan(found).all() if np.isnan(first) else (found == first).all()
+    return bool(same and not (answer == answer.flat[0]).all())
+
+
+def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
+    """Diagnose files whose numbers are all the same: what leaves no freedom is tried alone."""
+    searched = Search(question).run(pairs=False)
+    finite = any(np.isfinite(found).any() for found in question.files.values())
+    tried = 0 if finite and not searched.causes else max(searched.tried, 1)
+    return Diagnosis(explanations=searched.causes, findings=findings, tried=tried)
+
+
+def _may_be_padded(problem: Problem) -> bool:
+    """Return whether rows of zeros may be those of queries that a rule takes for padding."""
+    visible = problem.visible
+    rules = (visible.mask, visible.key_padding_mask, visible.kv_lengths, visible.query_lengths)
+    return any(rule is not None for rule in rules)
+
+
+# Rows of NaN, and what is explained beside them.
+
+
+def _beside_nan(
+    question: Question, narrow: Question, search: Search, searched: Searched
+) -> tuple[Search, Searched]:
+    """Explain the rest by itself where rows of NaN, or of zeros, are all that nothing explains."""
+    if not all(cause.fails_at for cause in searched.causes):
+        return search, searched
+    plain = rows_of(question, "nothing") or rows_of(question, "nan")
+    if plain is not None:
+        return search, replace(searched, causes=(plain,))
+    rest = _without_nan_rows(narrow)
+    if rest is None:
+        return search, searched
+    part, found = _searched_by_part(Search(rest))
+    if not found.causes:
+        return search, searched
+    counts = sum(int(np.count_nonzero(each)) for each in rest.nan_rows.values())
+    told = nan_rows_told(counts, sum(each.size for each in rest.nan_rows.values()))
+    causes = (replace(one, conventions=(*one.conventions, told)) for one in found.causes)
+    return part, replace(found, causes=tuple(causes))
+
+
+def _without_nan_rows(question: Question) -> Question | None:
+    """Return the question in which rows that are NaN, and should not be, are no errors.
+
+    None where there are no such rows, or single numbers are NaN, too, or all else is right.
+    """
+    rows = _nan_rows(question)
+    if not rows:
+        return None
+    outputs = {}
+    for name, one in question.outputs.items():
+        outputs[name] = one
+        if name in rows and one.errors is not None:
+            error = np.where(rows[name][..., None], 0, one.errors.error)
+            outputs[name] = replace(one, errors=replace(one.errors, error=error))
+    rest = replace(question, outputs=outputs, nan_rows=rows)
+    return rest if rest.wrong else None
+
+
+def _nan_rows(question: Question) -> dict[str, Bools] | None:
+    """Return which rows (B, H, L) of each output are NaN although the answer is a number."""
+    found: dict[str, Bools] = {}
+    for name, file in question.comparable.items():
+        answer = canonical(question.problem, name, question.outputs[name].answer)
+        odd = np.asarray(np.isnan(file) & np.isfinite(answer))
+        rows = np.asarray(odd.all(axis=-1))
+        if (odd & ~rows[..., None]).any():
+            return None
+        if rows.any():
+            found[name] = rows
+    return found
+
+
+# Files that are less exact than the format they are stored in.
+
+
+def _narrowed(question: Question) -> Question:
+    """Return the question with the narrowest formats that hold every number of the files."""
+    precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
+    return question if precisions == question.precisions else _judged_in(question, precisions)
+
+
+def _in_single(question: Question) -> Question:
+    """Return the question about files that are no more exact than float32."""
+    return _judged_in(question, dict.fromkeys(question.files, PRECISIONS["float32"]))
+
+
+def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question:
+    """Return the question with other formats of the files, and what these earn."""
+    plain = plain_errors_of(question.problem, precisions, question.doubtful, question.inputs)
+    outputs = {}
+    for name, old in question.outputs.items():
+        file = replace(old.file, precision=precisions[name])
+        own = earned(plain[name], file.precision, file.digits)
+        tolerance = own if old.tolerance.earned else old.tolerance
+        outputs[name] = replace(old, file=file, tolerance=tolerance)
+    return replace(question, outputs=outputs)
+
+
+def _rounded(name: str, meaning: str, fix: str) -> Mistake:
+    return Mistake(name, meaning, lambda pipe: pipe, PRECISION, fix)
+
+
+def _in_half(narrow: Question) -> Mistake:
+    formats = " and ".join(sorted({p.name for p in narrow.precisions.values() if p.short}))
+    return _rounded(
+        "computed_in_half",
+        f"the numbers are {formats} numbers, stored in a wider format",
+        "compute in float32; or give query, key and value rounded to "
+        f"{formats}, so that the file is judged in that format",
     )
 
 
-def _of_few_digits(question: Question) -> tuple[str, ...]:
-    """Return a sentence where errors are as small as rounding on the way makes them by hand."""
-    shown = min(one.file.digits.absolute for one in question.outputs.values())
-    if not question.comparable or shown == 0:
-        return ()
-    errors = np.concatenate(
-        [one.errors.error.ravel() for one in question.outputs.values() if one.errors]
+SINGLE = _rounded(
+    "computed_in_float32",
+    "the numbers are only as exact as float32, but stored as float64",
+    "convert query, key and value to float64 first (a softmax may be hard-coded to float32), or "
+    "save the output as float32",
+)
+
+
+def _may_be_single(question: Question) -> bool:
+    """Return whether files are judged in float64 that may have been computed in float32.
+
+    Numbers that were printed with few digits do not say so.
+    """
+    return question.earned and all(
+        one.file.precision.name == "float64" and one.file.digits == Digits()
+        for one in question.outputs.values()
     )
-    largest = float(errors.max())
-    # Rounding on the way is felt everywhere, and not by a few numbers alone.
-    if not shown < largest < np.inf or np.quantile(errors, _TYPICAL) <= max(
-        shown, _ALIKE * largest
-    ):
-        return ()
-    # A few roundings of half a unit each, and what weights and values make of them.
-    decimals = math.floor(math.log10(_ROUNDINGS * 0.5 / largest))
-    if decimals < 1:
-        return ()
-    words = (
-        f"the errors are as small as those of rounding to {counted(decimals, 'decimal')} on the "
-        "way, by hand perhaps: go on with all digits, and round what is shown"
+
+
+def _computed_in_single(question: Question) -> Cause | None:
+    """Return the explanation that files of float64 are as exact as float32's, and no more."""
+    if not _may_be_single(question):
+        return None
+    found = _stored_wider(_in_single(question), SINGLE)
+    largest = max(
+        float(np.abs(one.answer[np.isfinite(one.answer)]).max(initial=0))
+        for one in question.outputs.values()
     )
-    return (words,)
+    # An error in the last few digits of float64 has another cause.
+    least = _ALIKE * PRECISIONS["float32"].eps * largest
+    return None if found is None or found.error < least else found
+
+
+def _stored_wider(question: Question, mistake: Mistake) -> Cause | None:
+    """Return the explanation that all files are right in the narrower format of their numbers."""
+    plain = plain_errors_of(
+        question.problem, question.precisions, question.doubtful, question.inputs
+    )
+    largest = 0.0
+    for name, one in question.outputs.items():
+        found, answer = one.file.values, one.answer
+        tolerance = earned(plain[name], one.file.precision, Digits())
+        if one.errors is None or not one.tolerance.earned:
+            return None
+        errors = Errors(distance(found, answer), answer, tolerance)
+        finite = answer[np.isfinite(answer)]
+        # A few rows that round by their own size would let any numbers pass in the others.
+        lax = tolerance.absolute > _SAYS_NOTHING * float(np.abs(finite).max(initial=0))
+        if lax or not errors.passed:
+            return None
+        largest = max(largest, float(errors.error.max()))
+    return Cause(conventions=(mistake,), outputs=tuple(question.files), error=largest)
+
+
+# All that is wrong, a part of it, or one output.
 
 
 def _searched_by_part(search: Search) -> tuple[Search, Searched]:
@@ -149,7 +259,7 @@ def _searched_by_part(search: Search) -> tuple[Search, Searched]:
     """
     if not _in_a_part(search):
         return search, _searched_by_output(search)
-    part = Search(search.question, search.deadline, by_part=True)
+    part = Search(search.question, by_part=True)
     found: dict[Search, Searched] = {}
 
     def explains(one: Search, *, pairs: bool) -> bool:
@@ -161,35 +271,14 @@ def _searched_by_part(search: Search) -> tuple[Search, Searched]:
     if not found[best].causes:
         explains(part, pairs=True)
         best = part
-    return best, replace(sum(found.values(), start=_NOTHING), causes=found[best].causes)
+    total = sum(found.values(), start=_NOTHING)
+    return best, replace(total, causes=found[best].causes)
 
 
 def _is_whole(cause: Cause) -> bool:
     """Return whether a cause is true of all that is wrong, and more than which weights are 0."""
-    return not is_pattern(cause) and (not cause.fails_at or cause.right_there)
-
-
-def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
-    """Search for what explains all outputs together, or else for what explains each wrong one."""
-    question, together = search.question, _searched(search, pairs=pairs)
-    if together.causes or len(question.files) == 1:
-        return together
-    each = (_searched_alone(n, question, search.deadline, pairs=pairs) for n in _wrong(question))
-    return sum(each, start=together)
-
-
-def _searched_alone(name: str, question: Question, deadline: float, *, pairs: bool) -> Searched:
-    """Search for what explains one output, and does not spoil others that are right."""
-    alone = question.about((name,))
-    found = _searched(Search(alone, deadline), pairs=pairs)
-    return replace(found, causes=_not_refuted(question, found.causes))
-
-
-def _may_be_padded(problem: Problem) -> bool:
-    """Return whether rows of zeros may be those of queries that a rule takes for padding."""
-    visible = problem.visible
-    rules = (visible.mask, visible.key_padding_mask, visible.kv_lengths, visible.query_lengths)
-    return any(rule is not None for rule in rules)
+    pattern = all(mistake.pattern for mistake in cause.conventions)
+    return not pattern and (not cause.fails_at or cause.right_there)
 
 
 def _in_a_part(search: Search) -> bool:
@@ -205,128 +294,134 @@ def _in_a_part(search: Search) -> bool:
         return True
     # The first query of a causal problem sees one key, so that most mistakes leave it right.
     first = 1 if question.problem.visible.causal and question.problem.shape[2] > 1 else 0
-    rows: list[Array] = [np.asarray(each.any(axis=(0, 1, 3))) for each in wrong]
+    rows = [np.asarray(each.any(axis=(0, 1, 3))) for each in wrong]
     return any(not (each[first] and each[-1]) for each in rows)
 
 
-def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:
-    """Return the wrong outputs that no cause explains; none where there is no cause."""
-    explained = {name for cause in causes for name in cause.outputs}
-    return tuple(n for n in _wrong(question) if n not in explained) if causes else ()
+def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
+    """Search for what explains all outputs together, or else for what explains each wrong one."""
+    question, together = search.question, _searched(search, pairs=pairs)
+    if together.causes or len(question.files) == 1:
+        return together
+    each = (_searched_alone(n, question, pairs=pairs) for n in question.wrong)
+    return sum(each, start=together)
 
 
-def look_beneath(question: Question, deadline: float) -> Diagnosis | None:
-    """Return which mistake explains errors that are tolerated but larger than they need to be.
-
-    In a 16-bit format the textbook formula stores its scores; its rounding error hides small
-    mistakes of kernels that do not store them: one lost key of many, a scale off by a hundredth.
-
-    Parameters
-    ----------
-    question : Question
-        With what such kernels earn as tolerances.
-    deadline : float
-        As in `diagnose`.
-
-    Returns
-    -------
-    Diagnosis or None
-        None where nothing explains them: then they are rounding errors.
-    """
-    if question.problem.shape[2] >= _MANY_ROWS and _few_rows(question):
-        return None
-    search = Search(question, deadline, beneath=True)
-    searched = search.run(pairs=False)
-    if not searched.causes:
-        return None
-    return Diagnosis(
-        explanations=searched.causes,
-        scope=search.scope,
-        tried=searched.tried,
-        complete=searched.complete,
-        tolerated=True,
-    )
-
-
-def _few_rows(question: Question) -> bool:
-    """Return whether the errors of one or two of many rows are all that is not tolerated.
-
-    Where the largest scores of a row are nearly the same, to round one of them moves all of
-    its numbers.
-    """
-    for output in question.outputs.values():
-        errors = output.errors
-        if errors is None:
-            continue
-        largest = np.square(errors.error).sum(axis=-1).ravel().argsort()[:-_FEW_ROWS]
-        rows = [each.reshape(-1, each.shape[-1]) for each in (errors.error, errors.answer)]
-        rest = Errors(rows[0][largest], rows[1][largest], errors.tolerance)
-        if len(largest) < _MANY_ROWS or not errors.outside.any() or not rest.passed:
-            return False
-    return True
-
-
-def _wrong(question: Question) -> list[str]:
-    """Return the outputs in which a number or the shape is wrong."""
-    places = {name: one.wrong for name, one in question.outputs.items()}
-    return [name for name, wrong in places.items() if wrong is None or wrong.any()]
-
-
-def _says_nothing(found: Array, answer: Array) -> bool:
-    """Return whether all numbers of a file are the same where those of the answer are not."""
-    if found.shape != answer.shape or found.size == 1:
-        return False
-    first = found.flat[0]
-    same = np.isnan(found).all() if np.isnan(first) else (found == first).all()
-    return bool(same and not (answer == answer.flat[0]).all())
-
-
-def _of_nothing(question: Question, findings: tuple[str, ...], deadline: float) -> Diagnosis:
-    """Diagnose files whose numbers are all the same: only NaN and infinities say anything."""
-    if any(np.isfinite(found).any() for found in question.files.values()):
-        return Diagnosis(findings=findings, tried=0)
-    causes = Search(question, deadline).run(pairs=False).causes
-    return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
-
-
-def _searched(search: Search, *, pairs: bool) -> Searched:
-    """Search in the format of the files, or else in float32 where they may be made in both."""
-    mixed = may_be_mixed(search.question)
-    exact = search.run(pairs=pairs and not mixed)
-    if exact.causes or not mixed:
-        return exact
-    rounder = Search(in_single(search.question), search.deadline).run(pairs=pairs)
-    causes = tuple(_in_which(search, one) for one in rounder.causes)
-    return exact + replace(rounder, causes=causes)
-
-
-def _not_refuted(question: Question, found: tuple[Cause, ...]) -> tuple[Cause, ...]:
-    """Drop explanations of one output that would spoil other outputs, which are right.
-
-    What only changes how a file is written spoils no other. Where none would be left, keep all.
-    """
-    right = tuple(name for name in question.files if name not in _wrong(question))
+def _searched_alone(name: str, question: Question, *, pairs: bool) -> Searched:
+    """Search for what explains one output, and does not spoil others that are right."""
+    found = _searched(Search(question.about((name,))), pairs=pairs)
+    right = tuple(n for n in question.files if n not in question.wrong)
     if not right:
         return found
     others = question.about(right)
     cases = Cases(others)
+    # What only changes how a file is written spoils no other. Where none would be left, keep all.
     kept = tuple(
         one
-        for one in found
-        if all(convention.late for convention in one.conventions) or _fits(one, others, cases)
+        for one in found.causes
+        if all(mistake.writes for mistake in one.conventions) or _fits(one, others, cases)
     )
-    return kept or tuple(replace(one, alone=True) for one in found)
+    return replace(found, causes=kept or tuple(replace(one, alone=True) for one in found.causes))
 
 
-def _fits(explanation: Cause, question: Question, cases: Cases) -> bool:
+def _fits(cause: Cause, question: Question, cases: Cases) -> bool:
     """Return whether the files of a question are what an explanation makes."""
-    group = explanation.conventions
-    recipes = [(case, follow(case, group)) for case in cases.of(needs_of(group))]
-    return all(recipe is not None and agrees(question, case, recipe) for case, recipe in recipes)
+    pipe = follow(question.pipe, cause.conventions)
+    return pipe is not None and all(
+        agrees(case, pipe) for case in cases.of(needs_of(cause.conventions))
+    )
 
 
-def _in_which(exact: Search, found: Cause) -> Cause:
-    """Add to an explanation that only float32 is as exact, where it leaves such errors."""
-    if _fits(found, exact.question, exact.cases):
-        return found
-    return replace(found, conventions=(*found.conventions, SINGLE))
+def _searched(search: Search, *, pairs: bool) -> Searched:
+    """Search in the format of the files, or else in float32 where they may be made in that.
+
+    A model in float64 whose softmax runs in float32 hides every other mistake otherwise.
+    """
+    mixed = _may_be_single(search.question)
+    exact = search.run(pairs=pairs and not mixed)
+    if exact.causes or not mixed:
+        return exact
+    rounder = Search(_in_single(search.question), by_part=search.cases.by_part).run(pairs=pairs)
+    causes = tuple(
+        one
+        if _fits(one, search.question, search.cases)
+        else replace(one, conventions=(*one.conventions, SINGLE))
+        for one in rounder.causes
+    )
+    return exact + replace(rounder, causes=causes)
+
+
+# What would distinguish explanations that make the same numbers: another output, other inputs.
+
+
+def _told_apart_by(question: Question, cases: Cases, causes: tuple[Cause, ...]) -> str:
+    """Return a sentence about what would distinguish explanations; empty of one alone."""
+    if len(causes) < 2:
+        return ""
+    made = _made(cases, causes)
+    for name in _OUTPUTS:
+        if name not in question.files and _all_differ(made, name, len(causes)):
+            return f"the {name} of this same problem would distinguish them"
+    for words, problem in _otherwise(question.problem):
+        others = _made(Cases(replace(question, problem=problem, work=Work(1.0))), causes)
+        if any(_all_differ(others, name, len(causes)) for name in question.files):
+            return f"the same inputs {words} would distinguish them"
+    return "they give the same numbers here, but may differ on other inputs" + _shown(causes)
+
+
+def _made(cases: Cases, causes: tuple[Cause, ...]) -> list[Outputs]:
+    """Return what the explanations make, where they make sense."""
+    made = []
+    for cause in causes:
+        case = cases.of(needs_of(cause.conventions))[0]
+        pipe = follow(case.pipe, cause.conventions)
+        if pipe is not None:
+            made.append(case.outputs(pipe))
+    return made
+
+
+def _all_differ(made: list[Outputs], name: str, count: int) -> bool:
+    arrays = [outputs[name] for outputs in made if name in outputs]
+    return len(arrays) == count and not any(
+        one.shape == other.shape and np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)
+        for one, other in combinations(arrays, 2)
+    )
+
+
+def _otherwise(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Yield problems that are as like the given one as may be, with what is another in words."""
+    visible = problem.visible
+    if visible.window is not None:
+        left, right = visible.window
+        sides = [(_larger(left), right), (left, _larger(right)), (_larger(left), _larger(right))]
+        sides += [(_half(left), right), (left, _half(right)), (_half(left), _half(right))]
+        for window in dict.fromkeys(sides):
+            if window != visible.window:
+                words = f"with another window, {windowed(*window, problem)},"
+                yield words, replace(problem, visible=visible._replace(window=window))
+        if visible.causal:
+            yield "without --causal", replace(problem, visible=visible._replace(causal=False))
+    query = widen(problem.query, np.float64)
+    for times in _OTHER_SIZES:
+        yield f"with all queries multiplied by {times}", replace(problem, query=times * query)
+    if problem.sinks is not None:
+        yield "with sinks of the other sign", replace(problem, sinks=-problem.sinks)
+
+
+def _larger(side: int | None) -> int | None:
+    return None if side is None else 2 * side + 1
+
+
+def _half(side: int | None) -> int | None:
+    return None if side is None else side // 2
+
+
+def _shown(causes: tuple[Cause, ...]) -> str:
+    """Return on which inputs the mistakes show that not all explanations share."""
+    groups = [set(cause.conventions) for cause in causes]
+    common = set.intersection(*groups)
+    others = (one for cause in causes for one in cause.conventions if one not in common)
+    shows = {one.name: one.shows for one in others}
+    if len(set(shows.values())) < 2:
+        return "".join(f", with {where}" for where in dict.fromkeys(shows.values()))
+    return ": " + "; ".join(f"{name} shows with {where}" for name, where in shows.items())

@@ -1,113 +1,434 @@
-"""Whether an explanation that fits is evident, and whether all of it is needed."""
+"""Whether a pipeline makes the numbers of the files, and whether that is more than chance.
+
+A number that is off by d fits within a tolerance t by accident with probability t/d. So each number
+that was wrong and is explained brings log2(d/t) bits of evidence.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from attncli.referee.fit import agrees, free_numbers, leaves_less, most_bits
-from attncli.referee.groups import follow, needs_of
+import numpy as np
+
+from attncli.referee.formats import FLOAT64, Array, Bools
+from attncli.referee.pipeline import Run
+from attncli.referee.tolerance import earned, finite_in_both, plain_errors, root_mean_square
+from attncli.referee.verdict import Errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from attncli.referee.case import Case
-    from attncli.referee.cases import Cases
-    from attncli.referee.fit import Fit
-    from attncli.referee.groups import Group
-    from attncli.referee.question import Question
-    from attncli.referee.recipe import Recipe
+    from attncli.referee.parts import Case
+    from attncli.referee.pipeline import Outputs, Pipeline
+    from attncli.referee.report import Tolerance
 
-__all__ = ["BITS_FOR_FITTED", "BITS_FOR_ONE", "BITS_FOR_TWO", "Evidence"]
+__all__ = [
+    "BITS_FOR_FITTED",
+    "BITS_FOR_ONE",
+    "BITS_FOR_TWO",
+    "Fit",
+    "agrees",
+    "fit",
+    "has_right_shapes",
+    "is_evident",
+    "leaves_less",
+    "may_explain",
+]
 
-# Evidence against chance: about 2^9 conventions are tried, some 2^14 pairs, and about one file in a
-# thousand may be given a false name.
-BITS_FOR_ONE = 19.0
-BITS_FOR_TWO = 24.0
-# A fitted scale agrees with a few numbers whatever they are.
-BITS_FOR_FITTED = 100.0
+# About 2^9 mistakes are tried, some 2^14 pairs, and about one file in a thousand may be given a
+# false name. A fitted number agrees with a few numbers whatever they are.
+BITS_FOR_ONE, BITS_FOR_TWO, BITS_FOR_FITTED = 19.0, 24.0, 100.0
 # Beside the bits that say the number itself, which may be one of a dozen quantities.
 _BITS_FOR_A_NUMBER = 21.0
-# For a mistake in files that pass: their roundings are larger than it need be, and may look like
-# one where few keys are seen.
-_BITS_BENEATH = 60.0
+# A deviating formula may round far worse than the right one, but at most by this factor.
+_SCREEN = 1000.0
+# How much of an error an explanation may leave, and how much of the largest root mean square: the
+# smallest error that is not rounding leaves a third.
+_MOST_LEFT, _OF_THE_LIMIT = 0.4, 0.5
+# Of factors that are rounded the weights' own roundings are left, about a half.
+_MOST_LEFT_OF_FACTORS = 0.6
+# Numbers between two codes may go either way, and a few in a hundred thousand do. That moves a
+# column as far as the error was, but there are few such columns: half of this is left, at most.
+_OF_CODES = 0.2
+# Agreement of an infinity or NaN with one where the answer is another or finite is no accident.
+_NONFINITE_BITS = 32.0
+# Evaluations that it takes to find out what a pipeline earns.
+_ROUNDED_STEPS = 6
+# One number is never enough evidence.
+_MOST_BITS_AN_ELEMENT = 16.0
 
 
-class Evidence:
-    """What an explanation has to show.
+@dataclass(frozen=True)
+class Fit:
+    """How well a pipeline agrees with the files.
+
+    Attributes
+    ----------
+    error : float
+        The largest absolute error that is left.
+    rms : float
+        Root mean square of the errors of the elements that were wrong, or of all if none was, each
+        in units of its tolerance.
+    bits : float
+        The evidence: log2 of how improbable the agreement would be by chance.
+    better : bool
+        In at least one output far less error is left, or NaN and infinities are explained.
+    """
+
+    error: float
+    rms: float
+    bits: float
+    better: bool
+
+
+def fit(cases: Sequence[Case], pipe: Pipeline) -> Fit | None:
+    """Return how well a pipeline fits all the cases; None where it does not fit one of them."""
+    fits = []
+    for case in cases:
+        found = _Attempt(case, pipe).fit()
+        if found is None:
+            return None
+        fits.append(found)
+    if not any(f.better for f in fits):
+        return None
+    return Fit(
+        max(f.error for f in fits), max(f.rms for f in fits), sum(f.bits for f in fits), better=True
+    )
+
+
+def agrees(case: Case, pipe: Pipeline) -> bool:
+    """Return whether the files of a case are what a pipeline makes."""
+    attempt = _Attempt(case, pipe)
+    return attempt.near and attempt.tolerated
+
+
+def may_explain(case: Case, pipe: Pipeline) -> bool:
+    """Return whether what a pipeline makes is near to the files, and nearer than the right answer.
+
+    So much is true of each part that looks wrong, however small, if it explains a problem.
+    """
+    attempt = _Attempt(case, pipe)
+    return attempt.near and attempt.leaves_at_most(1.0)
+
+
+def leaves_less(cases: Sequence[Case], pipe: Pipeline, other: Pipeline) -> bool:
+    """Return whether a pipeline leaves far less error than another does, in all outputs together.
+
+    A number where the file has none, or the other way round, is more than any difference.
+    """
+    strange, left = _left(cases, pipe)
+    others_strange, others_left = _left(cases, other)
+    if strange != others_strange:
+        return strange < others_strange
+    return left <= _MOST_LEFT_OF_FACTORS * others_left
+
+
+def _left(cases: Sequence[Case], pipe: Pipeline) -> tuple[int, float]:
+    """Return how many NaN and infinities are of the file or the pipeline alone, and the errors."""
+    strange, total = 0, 0.0
+    for case in cases:
+        outputs = case.outputs(pipe)
+        for name, found in case.files.items():
+            made = case.shaped(pipe, outputs, name)
+            if made.shape == found.shape:
+                strange += int(np.count_nonzero(_odd(found, made)))
+                known, numbers = finite_in_both(found, made)
+                total += root_mean_square(known - numbers)
+    return strange, total
+
+
+def free_numbers(case: Case, pipe: Pipeline) -> float:
+    """Return how many numbers of a file of a case can differ by themselves, at most.
+
+    Contexts of a query lie in as many dimensions as it sees keys, less one, and its weights do.
+    """
+    run = Run(pipe, case.part, FLOAT64, case.memory)
+    rows = np.broadcast_to(run.seen, run.shape).sum(axis=-1)
+    free = float(np.maximum(rows - 1, 0).sum())
+    most = {"weights": free, "context": free, "lse": float(np.count_nonzero(rows))}
+    return max(min(most.get(name, file.size), file.size) for name, file in case.files.items())
+
+
+def is_evident(
+    cases: Sequence[Case],
+    pipe: Pipeline,
+    result: Fit,
+    bits: float,
+    *,
+    choice: float | None,
+    careful: bool,
+) -> bool:
+    """Return whether the evidence is enough, or few numbers agree with one of few digits.
 
     Parameters
     ----------
-    question : Question
-    cases : Cases
-    followed : callable
-        The recipe of a case that follows the conventions of a group; None where there is none.
-    beneath : bool
-        The files pass: a mistake has to be evident beside roundings that are only larger than
-        need be.
+    cases : sequence of Case
+    pipe : Pipeline
+    result : Fit
+    bits : float
+        How much is asked for.
+    choice : float or None
+        Of a fitted number: how much was free to choose, in bits.
+    careful : bool
+        No more counts than what the queries see can show: of a part of a problem, of mistakes of
+        which thousands are tried, of numbers that are fitted.
+    """
+    if result.bits >= bits and not careful:
+        return True
+    most = sum(_MOST_BITS_AN_ELEMENT * free_numbers(case, pipe) for case in cases)
+    shown = min(result.bits, most)
+    return shown >= bits or (choice is not None and shown >= _BITS_FOR_A_NUMBER + choice)
+
+
+class _Attempt:
+    """One pipeline, tried on one case.
+
+    Nothing is worked out before it is asked for: most pipelines are far off, and what one earns
+    takes longer than all the rest.
     """
 
-    def __init__(
-        self,
-        question: Question,
-        cases: Cases,
-        followed: Callable[[Case, Group], Recipe | None],
-        *,
-        beneath: bool,
-    ) -> None:
-        self._question, self._cases, self._follow = question, cases, followed
-        self._beneath = beneath
-        self._short = any(precision.short for precision in question.precisions.values())
+    def __init__(self, case: Case, pipe: Pipeline) -> None:
+        self.case, self.pipe, self.question = case, pipe, case.question
 
-    def is_evident(self, result: Fit, group: Group, bits: float) -> bool:
-        """Return whether the evidence is enough, or few numbers agree with one of few digits.
+    def fit(self) -> Fit | None:
+        """Return how well the pipeline fits; None where it does not."""
+        if self.case.whole and not has_right_shapes(self.case, self.pipe):
+            return None
+        most = _MOST_LEFT if self.pipe.products is None else _MOST_LEFT_OF_FACTORS
+        if not (self.near and self.leaves_at_most(most) and self.tolerated):
+            return None
+        explained = {n: self._explains(n, most) for n in self.made}
+        if not all(explained[n] or self._was_right(n) for n in self.made):
+            return None
+        return Fit(
+            error=max(float(errors.error.max(initial=0.0)) for errors in self.left.values()),
+            rms=max(map(self._share, self.left)),
+            bits=sum(self._bits(n) for n in self.made),
+            better=any(explained.values()) or any(self._oddly_wrong(n) for n in self.made),
+        )
 
-        Of a part of a problem, no more counts than what its queries see can show.
+    @cached_property
+    def outputs(self) -> Outputs:
+        return self.case.outputs(self.pipe)
+
+    @cached_property
+    def made(self) -> dict[str, Array]:
+        """What the pipeline makes of each file."""
+        return {n: self.case.shaped(self.pipe, self.outputs, n) for n in self.case.files}
+
+    def _right(self, name: str) -> Array:
+        return self.case.shaped(self.case.pipe, self.case.right, name)
+
+    def before(self, name: str) -> Errors | None:
+        """Return the errors beside the right answer; None where its shape is another."""
+        known = self.case.errors
+        if name not in known:
+            found, right = self.case.files[name], self._right(name)
+            same = right.shape == found.shape
+            known[name] = _errors(found, right, self._of_right(name)) if same else None
+        return known[name]
+
+    def _of_right(self, name: str) -> Tolerance:
+        """Return what is tolerated beside the right answer, by the part itself if it earns that."""
+        output = self.question.outputs[name]
+        stretched = output.errors is not None and output.errors.stretch is not None
+        if not (stretched and self.case.evaluable):
+            return output.tolerance
+        precision = output.file.precision
+        plain = plain_errors(self.case.pipe, self.case.part, {name: precision}, self.case.right)
+        return earned(plain[name], precision, output.file.digits)
+
+    @cached_property
+    def left(self) -> dict[str, Errors]:
+        """The errors beside what the pipeline makes."""
+        tolerances = self._tolerances()
+        return {
+            n: _errors(self.case.files[n], made, tolerances[n]) for n, made in self.made.items()
+        }
+
+    @cached_property
+    def near(self) -> bool:
+        """Whether no number is far off."""
+        outputs = self.question.outputs
+        return all(
+            _near(self.case.files[n], made, outputs[n].tolerance) for n, made in self.made.items()
+        )
+
+    @property
+    def tolerated(self) -> bool:
+        """Whether the errors that are left are tolerated."""
+        return all(errors.passed for errors in self.left.values())
+
+    def leaves_at_most(self, share: float) -> bool:
+        """Return whether of the errors that were too large no more than a share is left."""
+        return all(self._was_right(n) or self._is_less(n, share) for n in self.made)
+
+    def _is_less(self, name: str, share: float) -> bool:
+        before = self.before(name)
+        if before is None:
+            return True
+        known, numbers = finite_in_both(self.case.files[name], self.made[name])
+        left = np.abs(known - numbers)
+        return root_mean_square(left[np.isfinite(left)]) <= share * before.rms
+
+    def _was_right(self, name: str) -> bool:
+        before = self.before(name)
+        return before is not None and before.passed
+
+    def _explains(self, name: str, most: float) -> bool:
+        """Return whether far less error is left than there was, and no more than rounding."""
+        left, limit = self.left[name], self.left[name].tolerance.rms
+        if self.before(name) is not None and limit is not None:
+            digits = self.question.outputs[name].file.digits
+            printed = digits.absolute + digits.relative * root_mean_square(left.answer)
+            if left.rms > _OF_THE_LIMIT * limit + printed:
+                return False
+        return self._is_less(name, most)
+
+    def _tolerances(self) -> dict[str, Tolerance]:
+        """Return what the pipeline earns itself: it may round worse than the right one."""
+        outputs = self.question.outputs
+        own = {n: one.tolerance for n, one in outputs.items()}
+        if not (self.case.evaluable and self.question.earned):
+            return own
+        self.question.work.spend(_ROUNDED_STEPS * self.case.cells)
+        precisions = {n: self.pipe.products or p for n, p in self.question.precisions.items()}
+        plain = plain_errors(
+            self.pipe, self.case.part, precisions, self.outputs, self.question.inputs
+        )
+        own = {n: earned(plain[n], p, outputs[n].file.digits) for n, p in precisions.items()}
+        if not self.pipe.codes:
+            return own
+        return {n: _of_codes(tolerance, self.before(n)) for n, tolerance in own.items()}
+
+    def _share(self, name: str) -> float:
+        """Return the root mean square of what was wrong and is left, in units of what is tolerated.
+
+        Few errors would not show beside the roundings of all that is right.
         """
-        if self._beneath:
-            return result.bits * self._free_share(group) >= _BITS_BENEATH
-        # Of thousands of mistakes, one makes the few numbers that are free to differ.
-        many = any(convention.topic.last for convention in group)
-        if result.bits >= bits and not (self._cases.by_part or many):
-            return True
-        recipes = ((case, self._follow(case, group)) for case in self._cases.of(needs_of(group)))
-        most = sum(most_bits(case, recipe) for case, recipe in recipes if recipe is not None)
-        shown, choice = min(result.bits, most), group[0].choice
-        if shown >= bits:
-            return True
-        return choice is not None and shown >= _BITS_FOR_A_NUMBER + choice
+        errors = self.left[name]
+        if self.pipe.codes and errors.tolerance.rms:
+            return errors.rms / errors.tolerance.rms
+        wrong = self._was_wrong(name)
+        of_wrong = _errors(self.case.files[name][wrong], self.made[name][wrong], errors.tolerance)
+        return root_mean_square(_shares(of_wrong if of_wrong.error.size else errors))
 
-    def _free_share(self, group: Group) -> float:
-        """Return which share of the numbers of the files can differ by themselves."""
-        free = size = 0.0
-        for case in self._cases.of(needs_of(group)):
-            recipe = self._follow(case, group)
-            free += 0 if recipe is None else free_numbers(case, recipe)
-            size += sum(file.size for file in case.files.values())
-        return min(1.0, free / size)
+    def _was_wrong(self, name: str) -> Bools:
+        """Return which elements were not tolerated; none where the right shape is another."""
+        found, right = self.case.files[name], self._right(name)
+        if right.shape != found.shape:
+            return np.zeros(found.shape, np.bool_)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(found - right)
+        return np.asarray(error > self.question.outputs[name].tolerance.allowed(right))
 
-    def needs_all(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether rounded factors beside another mistake are more than just other noise.
+    def _oddly_wrong(self, name: str) -> bool:
+        """Return whether a number is NaN or infinite and should be another, or the other way."""
+        found, right = self.case.files[name], self._right(name)
+        return found.shape == right.shape and bool(_odd(found, right).any())
 
-        They are not where the other mistake explains the numbers by itself. In 16 bits no mistake
-        is, beside another one, that only makes other roundings.
-        """
-        if (
-            len(group) > 1
-            and self._short
-            and not all(self._leaves_less((one,), cases, recipes) for one in group)
-        ):
-            return False
-        rest = tuple(convention for convention in group if not convention.topic.only_rounds)
-        if not rest or len(rest) == len(group):
-            return True
-        made = ((case, self._follow(case, rest)) for case in cases)
-        others = {case: recipe for case, recipe in made if recipe is not None}
-        if all(agrees(self._question, *item) for item in others.items()):
-            return False
-        return leaves_less(cases, recipes, [*others.values()])
+    def _bits(self, name: str) -> float:
+        """Return the evidence of one output."""
+        left, found, right = self.left[name], self.case.files[name], self._right(name)
+        # What leaves no more than the right formula is no less evident for rounding far worse.
+        # Factors that are rounded leave the roundings of the weights, which nobody knows.
+        least = self.question.outputs[name].tolerance.rms or 0.0
+        rest = left.tolerance.rms
+        if self.pipe.products is not None:
+            rest = max(left.rms, least)
+        elif rest is not None and left.rms <= least < rest:
+            rest = least
+        if right.shape != found.shape:
+            # The shape itself says that something is different; ask how little of it is chance.
+            finite_ones = found[np.isfinite(found)]
+            right = np.full_like(found, finite_ones.mean() if finite_ones.size else 0.0)
+        made = self.made[name]
+        odd = _odd(found, right)
+        finite = _differ(found, right) & ~odd & np.isfinite(made)
+        with np.errstate(divide="ignore", over="ignore"):
+            allowed = left.tolerance.allowed(made)[finite]
+            if rest is not None:  # what nearly every element must keep to
+                allowed = np.minimum(allowed, rest)
+            ratio = np.abs(found[finite] - right[finite]) / allowed
+            bits = np.clip(np.log2(ratio), 0, _MOST_BITS_AN_ELEMENT)
+        return float(bits.sum()) + (_NONFINITE_BITS if odd.any() else 0.0)
 
-    def _leaves_less(self, part: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether recipes leave far less than one of their mistakes does by itself."""
-        alone = [follow(case, part) for case in cases]
-        known = [recipe for recipe in alone if recipe is not None]
-        return len(known) < len(cases) or leaves_less(cases, recipes, known)
+
+def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
+    """Look at shapes before anything is computed: most orders of axes do not fit."""
+    value = None if pipe.value is None else pipe.value.shape
+    key = pipe.axes, pipe.shape, value, pipe.output
+    if key not in case.shapes:
+        case.shapes[key] = all(
+            pipe.axes(case.problem, name, np.zeros(shape)).shape == case.files[name].shape
+            for name, shape in _shapes(case, pipe)
+        )
+    return case.shapes[key]
+
+
+def _shapes(case: Case, pipe: Pipeline) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the shape (B, H, L, ·) of each output that a pipeline makes."""
+    batch, heads, queries, keys = pipe.shape
+    found: list[tuple[str, tuple[int, ...]]] = []
+    for name in case.files:
+        last = {"context": 0, "lse": 1}.get(name, keys)
+        shape: tuple[int, ...] = (batch, heads, queries, last)
+        if name == "context" and pipe.value is not None:
+            right = case.right[name].shape
+            # It comes back to the axes of the right one, unless the output projection is lost.
+            lost = case.pipe.output is not None and pipe.output is None
+            shape = (*right[:3], heads * pipe.value.shape[3]) if lost else right
+        if pipe.file.averaged and name == "weights":
+            shape = (batch, 1, queries, keys)
+        found.append((name, shape))
+    return found
+
+
+def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
+    if found.shape != made.shape:
+        return False
+    with np.errstate(invalid="ignore"):  # false where a number is NaN
+        error = float(np.maximum.reduce(np.abs(found - made), axis=None))
+    largest = float(np.maximum.reduce(np.abs(made), axis=None))
+    if error > _SCREEN * (tolerance.absolute + tolerance.relative * largest):
+        return False
+    odd = ~(np.isfinite(found) & np.isfinite(made))
+    if odd.any() and not np.array_equal(found[odd], made[odd], equal_nan=True):
+        return False
+    known, numbers = finite_in_both(found, made)
+    return bool((np.abs(known - numbers) <= _SCREEN * tolerance.allowed(numbers)).all())
+
+
+def _of_codes(tolerance: Tolerance, before: Errors | None) -> Tolerance:
+    """Return the tolerance of inputs that were put into few codes."""
+    if before is None or not before.error.size:
+        return tolerance
+    return replace(
+        tolerance,
+        absolute=max(tolerance.absolute, float(before.error.max())),
+        rms=max(tolerance.rms or 0.0, _OF_CODES * before.rms),
+    )
+
+
+def _shares(errors: Errors) -> Array:
+    """Return the errors as shares of what is allowed."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        allowed = errors.tolerance.allowed(errors.answer)
+        return np.where(errors.error == 0, 0, errors.error / allowed)
+
+
+def _errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
+    """Return the errors of the elements that are finite in both."""
+    known, numbers = finite_in_both(found, made)
+    return Errors(np.abs(known - numbers), numbers, tolerance)
+
+
+def _odd(found: Array, right: Array) -> Array:
+    """Return where two arrays differ, and a number of either is NaN or infinite."""
+    return _differ(found, right) & ~(np.isfinite(found) & np.isfinite(right))
+
+
+def _differ(found: Array, right: Array) -> Array:
+    return np.asarray(~((found == right) | (np.isnan(found) & np.isnan(right))))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
-    from attncli.referee.question import Question
+    from attncli.referee.parts import Question
 
 __all__ = ["locate"]
 

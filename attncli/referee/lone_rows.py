@@ -23,14 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.numerics.dtypes import widen
-from attncli.referee.evaluation import evaluate
-from attncli.referee.recipe import recipe_of
+from attncli.referee.pipeline import evaluate, pipeline_of
 from attncli.referee.report import Stretch
 
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
-    from attncli.referee.recipe import Outputs
-    from attncli.referee.rounding import Digits, Precision
+    from attncli.referee.formats import Digits, Precision
+    from attncli.referee.pipeline import Outputs
     from attncli.referee.verdict import Errors
 
 __all__ = ["judged_row_by_row"]
@@ -197,7 +196,7 @@ class _Rounded(NamedTuple):
     @classmethod
     def of(cls, part: Problem, name: str, precision: Precision) -> _Rounded:
         """Solve the problem of these queries."""
-        outputs = evaluate(recipe_of(part))
+        outputs = evaluate(pipeline_of(part))
         score, weights, made = (outputs[each][0, 0] for each in ("scores", "weights", name))
         query, key = (_finite(widen(a[0, 0], np.float64)) for a in (part.query, part.key))
         query = part.scale * query

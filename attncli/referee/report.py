@@ -15,7 +15,7 @@ from attncli.referee.wording import report_lines
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.referee.convention import Convention
+    from attncli.referee.mistakes.table import Mistake
 
 __all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Stretch", "Tolerance", "Verdict"]
 
@@ -155,11 +155,11 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Conventions that make the numbers agree.
+    """Mistakes that make the numbers agree.
 
     Attributes
     ----------
-    conventions : tuple of Convention
+    conventions : tuple of Mistake
         One, or two that come together.
     options : tuple of str
         The options with which attncli does the same, where there are any.
@@ -175,7 +175,7 @@ class Cause:
         Other files are right, and would not be if they were made so.
     """
 
-    conventions: tuple[Convention, ...]
+    conventions: tuple[Mistake, ...]
     options: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     error: float
@@ -185,8 +185,8 @@ class Cause:
 
     @property
     def name(self) -> str:
-        """The names of the conventions, joined by ``+``."""
-        return "+".join(convention.name for convention in self.conventions)
+        """The names of the mistakes, joined by ``+``."""
+        return "+".join(mistake.name for mistake in self.conventions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,15 +202,13 @@ class Diagnosis:
     findings : tuple of str
         Where the error is, as sentences.
     scope : {"all", "slices"}
-        What the conventions were tried on: the whole problem, or parts of a large one.
+        What the mistakes were tried on: the whole problem, or parts of a large one.
     tried : int
-        How many conventions and pairs were tried.
+        How many mistakes and pairs were tried.
     complete : bool
         False where the time limit came first.
     too_large : tuple of str
-        The conventions that need more of the problem at once than can be tried.
-    tolerated : bool
-        The errors are within the tolerance of a 16-bit format, but larger than they need to be.
+        The mistakes that need more of the problem at once than can be tried.
     unexplained : tuple of str
         Wrong outputs that no explanation explains, where others are explained.
     """
@@ -222,7 +220,6 @@ class Diagnosis:
     tried: int
     complete: bool = True
     too_large: tuple[str, ...] = ()
-    tolerated: bool = False
     unexplained: tuple[str, ...] = ()
 
 
@@ -251,6 +248,10 @@ class CheckReport:
     def passed(self) -> bool:
         """Whether every output is within its tolerance."""
         return all(verdict.passed for verdict in self.verdicts)
+
+    def __bool__(self) -> bool:
+        """Whether every output is right."""
+        return self.passed
 
     def difference(self, name: str) -> npt.NDArray[np.float64]:
         """Return file − answer, in the shape of both; 0 where both are the same infinity.

@@ -1,58 +1,66 @@
-"""Find the conventions that explain a difference: one at a time, then two."""
+"""Find the mistakes that explain a difference: one at a time, what the numbers tell, then two.
+
+The search is bounded by work, not by the clock: every evaluation costs as many units as it computes
+scores, and a time limit is so many units. So identical calls try the same mistakes and give the
+same names. The clock ends a search only where a machine is far slower than the units assume.
+"""
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from attncli.referee import topics
-from attncli.referee.candidates import Candidates
-from attncli.referee.case import Case, is_evaluable
-from attncli.referee.cases import Cases
-from attncli.referee.evidence import BITS_FOR_FITTED, BITS_FOR_ONE, BITS_FOR_TWO, Evidence
-from attncli.referee.fit import agrees, fit, may_explain
-from attncli.referee.groups import best_of, follow, is_of_kernels, needs_of
+from attncli.referee import evidence
+from attncli.referee.evidence import (
+    BITS_FOR_FITTED,
+    BITS_FOR_ONE,
+    BITS_FOR_TWO,
+    Fit,
+    agrees,
+    fit,
+    has_right_shapes,
+    leaves_less,
+    may_explain,
+)
+from attncli.referee.fits import FITTED, SHOWN
+from attncli.referee.mistakes import TABLE
+from attncli.referee.mistakes import table as stages
 from attncli.referee.options import together
-from attncli.referee.registry import FITTED, SHOWN
+from attncli.referee.parts import MOST_CELLS, Cases
 from attncli.referee.report import Cause
-from attncli.referee.unprojected import unprojected
-from attncli.referee.verdict import root_mean_square
+from attncli.referee.tolerance import root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from attncli.referee.comparison import Judged
-    from attncli.referee.convention import Convention
-    from attncli.referee.fit import Fit
-    from attncli.referee.groups import Found, Group
-    from attncli.referee.question import Question
-    from attncli.referee.recipe import Recipe
-    from attncli.referee.registry import Fitting
+    from attncli.referee.fits import Fitting
+    from attncli.referee.mistakes.table import Mistake
+    from attncli.referee.parts import Case, Question
+    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.verdict import Judged
 
-__all__ = ["Search", "Searched", "is_pattern"]
+__all__ = ["Search", "Searched", "follow", "needs_of"]
 
-Array = npt.NDArray[Any]
-
+Group = tuple["Mistake", ...]
+Found = list[tuple[Fit, Group]]
+# An explanation this many times worse than the best is not equally good.
+_EQUALLY_GOOD = 1.5
+# Errors of this share are no worse than none, in 16 bits and in wider formats.
+_ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
 # In 16 bits, an explanation that leaves so many times what the rounding of a file does leaves more
 # than that: something near it may be true, which leaves so much less.
 _CLEAR, _CLEARER = 3.0, 0.5
 # What rounding moves numbers by, as root mean square: the share of the distance from 1 to the next.
 _ROUNDED_BY = 0.2
-# Share of the time that is left, in which common mistakes are tried before numbers are looked at.
+# Of the work that is left, single mistakes that cost more are tried behind what numbers tell.
 _SOON = 0.3
-# Seconds behind the deadline in which what was found is still tried elsewhere, and in how many
-# places in any case.
-_TO_LOOK_ELSEWHERE, _ALWAYS_TRIED = 0.5, 8
-# Errors of this share are no worse than none, in 16 bits and in wider formats.
-_ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
 # A window, or a sequence that is cut short, looks like a part that is lost.
-_LIKE_BLOCKS = {topics.WINDOW, topics.SEGMENTS}
+_LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
 
@@ -64,11 +72,10 @@ class Searched:
     Attributes
     ----------
     causes : tuple of Cause
-        Those of one search begin with the best; empty where there is none.
     tried : int
-        How many conventions and pairs were evaluated.
+        How many mistakes and pairs were evaluated.
     complete : bool
-        False where the time limit came first.
+        False where the limit came first.
     """
 
     causes: tuple[Cause, ...]
@@ -82,86 +89,82 @@ class Searched:
             self.complete and other.complete,
         )
 
-    def or_else(self, cause: Cause) -> Searched:
-        """Return the same with a cause where none was found."""
-        return self if self.causes else replace(self, causes=(cause,))
+
+def needs_of(group: Group) -> frozenset[str]:
+    """Return the axes that must be whole for a group."""
+    return frozenset().union(*(mistake.needs for mistake in group))
+
+
+def follow(pipe: Pipeline, group: Group) -> Pipeline | None:
+    """Return the pipeline with all mistakes of a group, or None."""
+    made: Pipeline | None = pipe
+    for mistake in group:
+        made = None if made is None else mistake.change(made)
+    return made
+
+
+def _may_come_together(one: Mistake, other: Mistake) -> bool:
+    variants = one.name in other.variant_of or other.name in one.variant_of
+    return not (variants or one.stage.excludes(other.stage))
+
+
+def _of_kernels(item: tuple[Fit, Group]) -> bool:
+    return any(mistake.stage.of_kernels for mistake in item[1])
+
+
+def _best_of(found: Found, rounding: float) -> Found:
+    """Return those about as good as the best, best first; variants where nothing simpler is."""
+
+    def as_good(rms: float, least: float) -> bool:
+        return rms <= _EQUALLY_GOOD * least + rounding
+
+    # By name, how well the best group with it fits.
+    least: dict[str, float] = {}
+    for result, group in found:
+        for mistake in group:
+            least[mistake.name] = min(result.rms, least.get(mistake.name, math.inf))
+    found = [
+        (result, group)
+        for result, group in found
+        if not any(
+            as_good(least[name], result.rms)
+            for mistake in group
+            for name in mistake.variant_of
+            if name in least
+        )
+    ]
+    found = sorted(found, key=lambda item: item[0].rms)
+    best = [item for item in found if as_good(item[0].rms, found[0][0].rms)]
+    return sorted(best, key=_of_kernels)
 
 
 class Search:
-    """The search for explanations of one question, within a time limit.
+    """The search for explanations of one question.
 
     Parameters
     ----------
     question : Question
-    deadline : float
-        On the clock of `time.monotonic`.
     by_part : bool
         Explain the heads and queries that are wrong by themselves, also of a small problem.
-    beneath : bool
-        The files pass: a mistake has to be evident beside roundings that are only larger than
-        need be.
-
-    Attributes
-    ----------
-    tried : int
-        How many conventions and pairs were evaluated.
-    complete : bool
-        False once the time limit has come.
-    deadline : float
-        On the clock of `time.monotonic`.
     """
 
-    def __init__(
-        self,
-        question: Question,
-        deadline: float,
-        *,
-        by_part: bool = False,
-        beneath: bool = False,
-    ) -> None:
+    def __init__(self, question: Question, *, by_part: bool = False) -> None:
+        self.question, self.work = question, question.work
+        self.cases = Cases(question, by_part=by_part)
         self.tried = 0
         self.complete = True
-        self.cases = Cases(question, deadline, by_part=by_part)
-        self.question = question
-        self._candidates = Candidates(question, self.cases)
-        self._evidence = Evidence(question, self.cases, self._follow, beneath=beneath)
-        self.deadline = deadline
-        self._short = any(precision.short for precision in question.precisions.values())
-        self._first: Convention | None = None
-        self._followed: dict[Case, Recipe | None] = {}
-        self._before_projection: dict[Case, Case | None] = {}
-        self._looks: dict[Convention, Fitting] = {}
+        self._pipes: dict[Group, Pipeline | None] = {}
+        self._looks: dict[Mistake, Fitting] = {}
         _keep_memory()
-
-    @property
-    def too_large(self) -> tuple[str, ...]:
-        """The conventions that need more of the problem at once than can be tried."""
-        return self._candidates.too_large
 
     @property
     def scope(self) -> Literal["all", "slices"]:
         """What is tried on: ``all``, or ``slices`` of a large problem."""
         return "slices" if self.cases.sliced else "all"
 
-    @cached_property
-    def _only_nan(self) -> bool:
-        """Whether NaN is all that is wrong, from which no number can be read."""
-        question = self.question
-        return bool(question.comparable) and all(
-            np.isnan(found[question.outputs[name].wrong]).all()
-            for name, found in question.comparable.items()
-        )
-
     def run(self, *, pairs: bool = True) -> Searched:
-        """Search for causes.
-
-        Parameters
-        ----------
-        pairs : bool
-            Try two mistakes together, too.
-        """
-        causes = self._causes(pairs=pairs)
-        return Searched(causes, self.tried, self.complete)
+        """Search for causes; with pairs, try two mistakes together, too."""
+        return Searched(self._causes(pairs=pairs), self.tried, self.complete)
 
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
         """Return the best causes; the next ones where these fail elsewhere in the problem."""
@@ -169,32 +172,32 @@ class Search:
         for found in self._explained(pairs=pairs):
             of_part: tuple[Cause, ...] = ()
             for causes in self._in_turn(found):
-                whole = _true_everywhere(causes)
-                # Where the time is over, the best one counts, and what it does not explain is told.
-                if whole and (not first or time.monotonic() <= self.deadline):
+                whole = tuple(cause for cause in causes if not cause.fails_at)
+                # Where the work is done, the best one counts, and what it does not explain is told.
+                if whole and (not first or not self.work.over):
                     return whole
                 first = first or causes
                 of_part = of_part or tuple(cause for cause in causes if cause.right_there)
             if of_part:  # the rest is right: only what is read off the numbers can say more
-                return self._read_off() or of_part
+                more = (
+                    tuple(one for one in causes if not one.fails_at)
+                    for causes in self._in_turn(self._fitted)
+                )
+                return next(filter(None, more), of_part)
         return first
-
-    def _read_off(self) -> tuple[Cause, ...]:
-        """Return the best causes that are read off the numbers and true everywhere."""
-        return next(filter(None, map(_true_everywhere, self._in_turn(self._fitted))), ())
 
     def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
         """Yield the best causes, and then the best of the others, again and again."""
-        rounding = _ROUNDING_OF_SHORT if self._short else _ROUNDING
-        while best := best_of(found, rounding):
+        rounding = _ROUNDING_OF_SHORT if self.question.short else _ROUNDING
+        while found and (best := _best_of(found, rounding)):
             yield tuple(self._cause(*item) for item in best)
             found = [item for item in found if item not in best]
 
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
         one = self._quick + self._slow
-        if one and all(map(is_of_kernels, one)):
-            one = one + [item for item in self._fitted if item[1][0].topic in _LIKE_BLOCKS]
+        if one and all(map(_of_kernels, one)):
+            one = one + [item for item in self._fitted if item[1][0].stage in _LIKE_BLOCKS]
         yield self._clearer(one) or one
         if self._only_nan:  # where all other numbers are right
             return
@@ -204,30 +207,122 @@ class Search:
         yield self._late
         shown = [] if self._fitted else self._shown
         like_a_scale = bool(self._fitted) and not (one or self._late)
-        yield self._explain_by_two(self._pairs(like_a_scale=like_a_scale) if pairs else [])
+        yield self._explain_by_two(like_a_scale=like_a_scale) if pairs else []
         yield self._fitted or shown
+
+    @cached_property
+    def _only_nan(self) -> bool:
+        """Whether NaN is all that is wrong, from which no number can be read."""
+        outputs = self.question.outputs
+        return bool(self.question.comparable) and all(
+            np.isnan(found[outputs[name].wrong]).all()
+            for name, found in self.question.comparable.items()
+        )
+
+    # Candidates.
+
+    @cached_property
+    def _concerned(self) -> list[Mistake]:
+        """The mistakes that bear on the outputs."""
+        question = self.question
+        names, right_shapes = question.pipe.file.names, bool(question.comparable)
+        unmade = question.problem.made_from is None
+        return [
+            one
+            for one in TABLE
+            if (one.stage.outputs is None or one.stage.outputs & names)
+            and not (one.projects and unmade)
+            and not (one.reshapes and right_shapes)
+        ]
+
+    def _can(self, group: Group) -> bool:
+        """Return whether a group can be tried on cases of that size."""
+        evaluable = all(case.evaluable for case in self.cases.of(needs_of(group)))
+        return evaluable or all(one.writes for one in group)
+
+    @cached_property
+    def _able(self) -> list[Mistake]:
+        return [one for one in self._concerned if self._can((one,))]
+
+    @property
+    def too_large(self) -> tuple[str, ...]:
+        """The mistakes that need more of the problem at once than can be tried."""
+        problem, able = self.question.problem, {one.name for one in self._able}
+        return tuple(
+            one.name
+            for one in self._concerned
+            if one.name not in able and not one.stage.absent(problem)
+        )
+
+    def _cost(self, group: Group) -> int:
+        if not self.cases.sliced:
+            return 0
+        return sum(case.cells for case in self.cases.of(needs_of(group)))
+
+    @cached_property
+    def _singles(self) -> list[tuple[int, Group]]:
+        """Single mistakes and what each costs, those first that cost least."""
+        groups = [((one,), self._cost((one,))) for one in self._able if not one.stage.late]
+        return sorted(((cost, group) for group, cost in groups), key=lambda item: item[0])
 
     @cached_property
     def _quick(self) -> Found:
         """What explains the files of the single mistakes that cost least."""
-        return self._explain(self._candidates.singles.quick, BITS_FOR_ONE)
+        least = self._singles[0][0] if self._singles else 0
+        return self._explain([g for cost, g in self._singles if cost <= least], BITS_FOR_ONE)
 
     @cached_property
     def _slow(self) -> Found:
-        """What explains them of the others, those that cost least first.
+        """What explains them of the others.
 
-        In the middle of a long search, numbers are looked at first: the time may not suffice.
+        In the middle of much work, numbers are looked at first: it may not suffice for all.
         """
-        groups = iter(self._candidates.singles.slow)
-        now = time.monotonic()
-        soon = self._explain(groups, BITS_FOR_ONE, until=now + _SOON * (self.deadline - now))
+        least = self._singles[0][0] if self._singles else 0
+        groups = iter([g for cost, g in self._singles if cost > least])
+        until = self.work.spent + _SOON * self.work.left
+        soon = self._explain(groups, BITS_FOR_ONE, until=until)
         if not (self._quick or soon):
             _ = self._fitted
         return soon + self._explain(groups, BITS_FOR_ONE)
 
     @cached_property
     def _late(self) -> Found:
-        return self._explain(self._candidates.singles.late, BITS_FOR_ONE)
+        late = [(one,) for one in self._able if one.stage.late]
+        return self._explain(sorted(late, key=self._cost), BITS_FOR_ONE)
+
+    def _pairs(self, *, like_a_scale: bool) -> list[Group]:
+        """Return the pairs that are tried, those that cost least first.
+
+        With ``like_a_scale``, only those that may come to one other scale, which was found already.
+        """
+        if not any(np.isfinite(f).any() for f in self.cases.of(frozenset())[0].files.values()):
+            return []  # many pairs make nothing but NaN
+        able, misshapen, resizing = [], set(), set()
+        for one in self._able:
+            if one.stage.alone or self.work.over:
+                continue
+            pipe = self._pipe((one,))
+            if pipe is None:
+                continue
+            able.append(one)
+            case = self.cases.of(frozenset())[0]
+            if (
+                pipe.shape != self.question.pipe.shape
+                or pipe.output is not self.question.pipe.output
+            ):
+                resizing.add(one)
+            elif one.writes and case.whole and not has_right_shapes(case, pipe):
+                misshapen.add(one)
+        pairs = [
+            pair
+            for pair in combinations(able, 2)
+            if _may_come_together(*pair)
+            and (not like_a_scale or all(one.stage.like_a_scale for one in pair))
+            and (misshapen.isdisjoint(pair) or not resizing.isdisjoint(pair))
+        ]
+        return sorted(pairs, key=self._cost)
+
+    # What the numbers of the files tell.
 
     @cached_property
     def _fitted(self) -> Found:
@@ -239,14 +334,26 @@ class Search:
         """What zeros and masks say that the weights of the files show."""
         return self._read_by(SHOWN)
 
+    def _read_by(self, fittings: Iterable[Fitting]) -> Found:
+        made = []
+        for fitting in fittings:
+            if self.work.over:
+                self.complete = False
+                break
+            found = fitting.look(self.cases.of(fitting.needs))
+            if found is not None:
+                made.append(found)
+                self._looks[found] = fitting
+        return self._explain([(one,) for one in made], BITS_FOR_FITTED)
+
     def _clearer(self, found: Found) -> Found:
         """Return what is read off the numbers and leaves far less than what was found, if any."""
-        if found and all(one.topic.only_rounds for _, group in found for one in group):
+        if found and all(one.stage.only_rounds for _, group in found for one in group):
             # Nobody knows how factors are rounded, so what is tolerated says little.
             error = min(result.error for result, _ in found)
             return [item for item in self._fitted if item[0].error <= _CLEARER * error]
         least = min((result.rms for result, _ in found), default=0.0)
-        if not self._short or least <= _CLEAR * self._rounding:
+        if not self.question.short or least <= _CLEAR * self._rounding:
             return []
         return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
 
@@ -260,83 +367,53 @@ class Search:
 
         Two mistakes may come to one other scale, and are told instead.
         """
-        groups = [group for _, group in fitted]
-        scaled = any(one.topic.like_a_scale for group in groups for one in group)
-        return not scaled and any(map(self._leaves_only_rounding, groups))
+        scaled = any(one.stage.like_a_scale for _, group in fitted for one in group)
+        return not scaled and any(self._leaves_only_rounding(group) for _, group in fitted)
 
-    def _read_by(self, fittings: Iterable[Fitting]) -> Found:
-        made = []
-        for fitting in fittings:
-            if time.monotonic() > self.deadline:
-                break
-            found = self._look(fitting, self.cases.of(fitting.needs))
-            if found is not None:
-                made.append(found)
-                self._looks[found] = fitting
-        return self._explain([(one,) for one in made], BITS_FOR_FITTED)
+    # Trying.
 
-    def _look(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
-        return fitting.look(cases) or self._look_before_projection(fitting, cases)
-
-    def _look_before_projection(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
-        """Look at the heads that an output projection has joined."""
-        if not fitting.of_heads or self.question.problem.output is None:
-            return None
-        apart = [self._unprojected(case) for case in cases]
-        known = [case for case in apart if case is not None]
-        found = fitting.look(known) if known and len(known) == len(apart) else None
-        if found is None:
-            return None
-        # It is no change of what is written any more, but of what is projected.
-        meaning = f"before the output projection, {found.meaning}"
-        return replace(found, late=False, meaning=meaning)
-
-    def _unprojected(self, case: Case) -> Case | None:
-        if case not in self._before_projection:
-            self._before_projection[case] = unprojected(case)
-        return self._before_projection[case]
-
-    def _alone(self, convention: Convention) -> Recipe | None:
-        """Return what a convention makes of the problem; None when the time is over, too."""
-        if time.monotonic() > self.deadline:
-            self.complete = False
-            return None
-        return follow(self.cases.of(convention.needs)[0], (convention,))
-
-    def _pairs(self, *, like_a_scale: bool) -> list[Group]:
-        return self._candidates.pairs(self._alone, like_a_scale=like_a_scale)
+    def _pipe(self, group: Group) -> Pipeline | None:
+        """Return the pipeline of a group; those of single mistakes are remembered."""
+        if len(group) == 1:
+            if group not in self._pipes:
+                self._pipes[group] = follow(self.question.pipe, group)
+            return self._pipes[group]
+        first = self._pipe(group[:1])
+        return None if first is None else follow(first, group[1:])
 
     def _explain(self, groups: Iterable[Group], bits: float, *, until: float = math.inf) -> Found:
-        """Return the groups that explain the files, and how well, until the time is over.
+        """Return the groups that explain the files, and how well, until the work is done.
 
-        An iterator can be gone on with, where the time to stop is before the deadline.
+        An iterator can be gone on with where it is to stop before.
         """
         found: Found = []
         for group in groups:
-            if time.monotonic() > self.deadline:
+            if self.work.over:
                 self.complete = False
                 break
-            result = self._try(group)
-            if result is not None and self._evidence.is_evident(result, group, bits):
+            result = self._try(group, bits)
+            if result is not None:
                 found.append((result, group))
-            if time.monotonic() > until:
+            if self.work.spent > until:
                 break
         return found
 
-    def _explain_by_two(self, pairs: Iterable[Group]) -> Found:
+    def _explain_by_two(self, *, like_a_scale: bool) -> Found:
         """Return the pairs that explain the files; once one does, others that share half of it.
 
         Two pairs that share no mistake hardly ever come to the same numbers.
         """
         found: Found = []
-        halves: set[Convention] = set()
-        for pair in pairs:
+        halves: set[Mistake] = set()
+        for pair in self._pairs(like_a_scale=like_a_scale):
             if halves and halves.isdisjoint(pair):
                 continue
             explained = self._explain([pair], BITS_FOR_TWO)
             found += explained
             if explained and not halves and self._leaves_only_rounding(pair):
                 halves = set(pair)
+            if not self.complete:
+                break
         return found
 
     def _leaves_only_rounding(self, group: Group) -> bool:
@@ -345,48 +422,59 @@ class Search:
         Within a tolerance that is given, another one may fit better.
         """
         fails_at, right_there = self._try_elsewhere(group)
-        earned = all(one.tolerance.earned for one in self.question.outputs.values())
-        return earned and (not fails_at or right_there)
+        return self.question.earned and (not fails_at or right_there)
 
-    def _try(self, group: Group) -> Fit | None:
-        cases = self.cases.of(needs_of(group))
-        if not self._candidates.can(group, cases):
+    def _try(self, group: Group, bits: float) -> Fit | None:
+        """Return how well a group explains the files; None where it does not, or may by chance."""
+        needs = needs_of(group)
+        cases = self.cases.of(needs)
+        if not self._can(group) or (pipe := self._pipe(group)) is None:
             return None
-        recipes = [self._follow(case, group) for case in cases]
-        ready = [recipe for recipe in recipes if recipe is not None]
-        if len(ready) < len(cases) or any(map(_outgrows, cases, ready)):
-            return None
+        if any(case.evaluable for case in cases) and math.prod(pipe.shape) > MOST_CELLS * max(
+            1, math.prod(self.question.problem.shape) // cases[0].cells
+        ):
+            return None  # far more scores: keys in the place of a query
         self.tried += 1
-        if self._ruled_out(group):
+        # What was read off a part says nothing of a smaller one.
+        of_part = any(one in self._looks and self._looks[one].of_part for one in group)
+        probe = None if of_part else self.cases.probe(needs)
+        if probe is not None and not may_explain(probe, pipe):
             return None
-        found = fit(self.question, cases, ready)
-        whole = found is not None and self._evidence.needs_all(group, cases, ready)
-        return found if whole else None
+        found = fit(cases, pipe)
+        if found is None or not self._needs_all(group, cases, pipe):
+            return None
+        # Of thousands of mistakes, one makes the few numbers that are free to differ.
+        careful = self.cases.by_part or any(one.stage.late for one in group)
+        evident = evidence.is_evident(
+            cases, pipe, found, bits, choice=group[0].choice, careful=careful
+        )
+        return found if evident else None
 
-    def _ruled_out(self, group: Group) -> bool:
-        """Return whether a small part shows already that the group does not fit."""
-        probe = self.cases.probe(needs_of(group))
-        if probe is None or not probe.evaluable:
-            return False
-        recipe = self._follow(probe, group)
-        return recipe is not None and not may_explain(self.question, probe, recipe)
+    def _needs_all(self, group: Group, cases: Sequence[Case], pipe: Pipeline) -> bool:
+        """Return whether each mistake of a pair leaves far less than the other one alone does.
 
-    def _follow(self, case: Case, group: Group) -> Recipe | None:
-        """Do as `follow` does, and remember the recipe of the first convention of pairs in turn."""
-        if len(group) == 1 or group[0].topic.alone:
-            return follow(case, group)
-        if self._first is not group[0]:
-            self._first = group[0]
-            self._followed.clear()
-        if case not in self._followed:
-            self._followed[case] = group[0].apply(case.recipe)
-        recipe = self._followed[case]
-        return None if recipe is None else group[1].apply(recipe)
+        In 16 bits no mistake is, beside another one, that only makes other roundings; and rounded
+        factors are not, beside one that explains the numbers by itself.
+        """
+        if len(group) == 1:
+            return True
+        if self.question.short:
+            for one in group:
+                alone = self._pipe((one,))
+                if alone is not None and not leaves_less(cases, pipe, alone):
+                    return False
+        rest = tuple(one for one in group if not one.stage.only_rounds)
+        if not rest or len(rest) == len(group):
+            return True
+        other = self._pipe(rest)
+        if other is None:
+            return True
+        return not all(agrees(case, other) for case in cases) and leaves_less(cases, pipe, other)
 
     def _cause(self, result: Fit, group: Group) -> Cause:
         problem = self.question.problem
         fails_at, right_there = self._try_elsewhere(group)
-        options = () if right_there else (convention.option(problem) for convention in group)
+        options = () if right_there else (mistake.option(problem) for mistake in group)
         return Cause(
             conventions=group,
             options=together(options, problem),
@@ -407,30 +495,31 @@ class Search:
             Whether the file is right there, and in the other such parts.
         """
         first = ""
+        pipe, right = self._pipe(group), self.question.pipe
         for number, case in enumerate(self.cases.elsewhere(needs_of(group))):
-            late = time.monotonic() > self.deadline + _TO_LOOK_ELSEWHERE
-            if (late and number >= _ALWAYS_TRIED) or not case.evaluable:
+            if (self.work.late and number >= _ALWAYS_TRIED) or not case.evaluable:
                 break
-            recipe = follow(case, group) or self._followed_again(case, group)
-            if recipe is None or agrees(self.question, case, recipe):
+            own = self._read_again(case, group) or pipe
+            if own is None or agrees(case, own):
                 continue
             first = first or case.place
             self.cases.include(case)
-            if not agrees(self.question, case, case.recipe):
+            if not agrees(case, right):
                 return case.place, False
         return first, bool(first)
 
-    def _followed_again(self, case: Case, group: Group) -> Recipe | None:
-        """Return what is read off another part in the same way; the right recipe where nothing is.
-
-        None where the group says nothing of that part.
-        """
+    def _read_again(self, case: Case, group: Group) -> Pipeline | None:
+        """Return what is read off another part in the same way, of what is of its part alone."""
         fitting = self._looks.get(group[0]) if len(group) == 1 else None
-        if fitting is None:
+        if fitting is None or not fitting.of_part:
             return None
-        again = self._look(fitting, [case])
+        again = fitting.look([case])
         alike = again is not None and again.name == group[0].name
-        return follow(case, (again,)) if again is not None and alike else case.recipe
+        return follow(self.question.pipe, (again,)) if again and alike else self.question.pipe
+
+
+# Places in which what was found is still tried where the work is done.
+_ALWAYS_TRIED = 8
 
 
 def _rounding_of(output: Judged) -> float:
@@ -440,25 +529,11 @@ def _rounding_of(output: Judged) -> float:
     )
 
 
-def _outgrows(case: Case, recipe: Recipe) -> bool:
-    """Return whether a recipe takes far more scores than its case: keys in the place of a query."""
-    return case.evaluable and not is_evaluable(recipe.problem)
-
-
-def is_pattern(cause: Cause) -> bool:
-    """Return whether a cause is only which weights are 0, which many rules may come to."""
-    return all(convention.pattern for convention in cause.conventions)
-
-
-def _true_everywhere(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
-    return tuple(cause for cause in causes if not cause.fails_at)
-
-
 def _keep_memory() -> None:
     """Let the C library keep the memory of arrays as large as those of evaluations.
 
-    The GNU library gives memory of 128 KB and more back to the system, which cleans it before
-    it gives it again: a third of a search's time. It stops doing so for sizes that it has seen
-    come and go; nobody touches these.
+    The GNU library gives memory of 128 KB and more back to the system, which cleans it before it
+    gives it again: a third of a search's time. It stops doing so for sizes that it has seen come
+    and go; nobody touches these.
     """
     np.empty(_MEMORY, np.uint8)

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.evaluation import evaluate
 from attncli.referee.lone_rows import judged_row_by_row
-from attncli.referee.plain_errors import plain_errors
-from attncli.referee.recipe import recipe_of
+from attncli.referee.pipeline import Part, evaluate, pipeline_of
 from attncli.referee.report import Stretch
-from attncli.referee.tolerance import earned
+from attncli.referee.tolerance import earned, plain_errors
 
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
-    from attncli.referee.rounding import Digits, Precision
+    from attncli.referee.formats import Digits, Precision
     from attncli.referee.verdict import Errors
 
 __all__ = ["judged_in_stretches"]
@@ -70,10 +68,10 @@ def judged_in_stretches(
     few = precision.short and rows < _FEWEST_ROWS
     sizes = _Sizes.of(errors, rows, _UNCOUNTED if precision.short and not few else 0)
     each = max(_MEASURED, _MEASURED_CELLS // (rows * problem.shape[3])) if few else 0
+    pipe = pipeline_of(problem)
     for place in sizes.worst(each) if each else sizes.doubtful():
-        recipe = recipe_of(_part(problem, place, joined=joined), problem)
-        exact = evaluate(recipe)
-        plain = plain_errors(recipe, {name: precision}, exact)[name]
+        part = Part(place.batch, None if joined else place.head, (place.start, place.stop))
+        plain = plain_errors(pipe, part, {name: precision}, evaluate(pipe, part))[name]
         tolerance = earned(plain, precision, digits)
         most = max(tolerance.rms or 0.0, _LEAST * errors.tolerance.rms)
         if sizes.rms(place) > most:
@@ -196,8 +194,3 @@ def _without_worst(rows: Array, uncounted: int) -> Array:
 def _rows_a_stretch(problem: Problem, *, joined: bool) -> int:
     _, heads, queries, keys = problem.shape
     return max(1, min(queries, _ROWS, _CELLS // (keys * (heads if joined else 1))))
-
-
-def _part(problem: Problem, place: _Place, *, joined: bool) -> Problem:
-    head = None if joined else place.head
-    return problem.select(batch=place.batch, head=head, rows=(place.start, place.stop))

@@ -17,14 +17,14 @@ from attncli.errors import DataError
 from attncli.errors.text import counted
 from attncli.numerics.dtypes import widen
 from attncli.problem.visibility import cut
-from attncli.referee.recipe import LEAST_SEEN
+from attncli.referee.pipeline import LEAST_SEEN
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.problem.problem import Problem
-    from attncli.referee.comparison import File
+    from attncli.referee.formats import File
 
 __all__ = [
     "hidden_scores",

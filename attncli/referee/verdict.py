@@ -1,35 +1,37 @@
-"""Measure how far the numbers of a file are from the answer, and where."""
+"""Compare files with the answers: how far numbers are off, where, and what is tolerated."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.referee.report import Place, Stretch, Tolerance, Verdict
+from attncli.referee.stretches import judged_in_stretches
+from attncli.referee.tolerance import (
+    Plain,
+    earned,
+    plain_errors_in,
+    plain_errors_of,
+    root_mean_square,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from attncli.problem.problem import Problem
+    from attncli.referee.formats import Array, Bools, File, Precision
 
-__all__ = [
-    "Errors",
-    "canonical",
-    "distance",
-    "finite_in_both",
-    "measure",
-    "root_mean_square",
-    "worst_rows",
-]
+__all__ = ["Compared", "Errors", "Judged", "canonical", "compare", "distance"]
 
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
 _WORST_ROWS = 5
 # Where no larger share is outside the tolerance, elements nearer to the answer may be wrong, too.
 _FEW = 0.05
+# Rows of a large problem that are measured by themselves if they look wrong.
+_DOUBTFUL = 32
 
 
 def canonical(problem: Problem, name: str, array: Array) -> Array:
@@ -57,9 +59,8 @@ class Errors:
 
     Attributes
     ----------
-    error : ndarray
-        |found − answer|.
-    answer : ndarray
+    error, answer : ndarray
+        |found − answer|, and the answer.
     tolerance : Tolerance
     stretch : Stretch or None
         Queries that are wrong by themselves, where few elements of the whole are.
@@ -87,57 +88,147 @@ class Errors:
     @property
     def passed(self) -> bool:
         """Whether all errors are tolerated."""
-        far = self.outside.any() or self._too_large_together
-        return not far and self.stretch is None
+        return not (self.outside.any() or self._too_large_together) and self.stretch is None
 
     @property
     def few_outside(self) -> bool:
         """Whether no more than a few elements lie outside the tolerance."""
         return bool(np.count_nonzero(self.outside) <= _FEW * self.outside.size)
 
-    @property
+    @cached_property
     def wrong(self) -> Bools:
         """Which elements are wrong.
 
-        Those outside the tolerance; where they are few but the errors together are too large,
-        also those that exceed the largest root mean square allowed, of all or of their stretch,
-        by more than large numbers are rounded by, or at all if there are no others.
+        Those outside the tolerance; where they are few but the errors together are too large, also
+        those that exceed the largest root mean square allowed, of all or of their stretch, by more
+        than large numbers are rounded by, or at all if there are no others.
         """
         wrong = self.outside
         together = self.few_outside and self._too_large_together
         for limits in (self.limits, np.float64(self.tolerance.rms) if together else None):
             if limits is not None:
-                wrong = wrong | self._beyond(limits)
+                rounded = self.tolerance.relative * np.abs(self.answer)
+                wrong = wrong | (self.error > limits + rounded)
                 if not wrong.any():
                     wrong = self.error > limits
         return wrong
-
-    def _beyond(self, limits: Array | np.float64) -> Bools:
-        """Return which errors exceed limits by more than the numbers are rounded by."""
-        far: Bools = self.error > limits + self.tolerance.relative * np.abs(self.answer)
-        return far
 
     @property
     def _too_large_together(self) -> bool:
         return self.tolerance.rms is not None and self.rms > self.tolerance.rms
 
 
-def measure(
-    problem: Problem, name: str, found: Array, errors: Errors, fmt: str, shape: tuple[int, ...]
-) -> Verdict:
-    """Return the verdict on one output whose shape is right.
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One output: the file beside the answer.
 
-    Parameters
+    Attributes
     ----------
-    problem : Problem
-    name : str
-    found : ndarray of float64 (B, H, L, ·)
-    errors : Errors
-    fmt : str
-        The format in which it is judged.
-    shape : tuple of int
-        In the axes of the user.
+    file : File
+    answer : ndarray of float64
+        In the axes of the user; the file may have another shape.
+    tolerance : Tolerance
+        What the right answer earns, or was given.
+    errors : Errors or None
+        Of (B, H, L, ·); None where the shape is another one.
     """
+
+    file: File
+    answer: Array
+    tolerance: Tolerance
+    errors: Errors | None
+
+    @property
+    def wrong(self) -> Bools | None:
+        """Which elements are wrong, (B, H, L, ·); None where the shape is another one."""
+        return None if self.errors is None else self.errors.wrong
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """The files beside the answers."""
+
+    outputs: dict[str, Judged]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every file is within its tolerance."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def doubtful(self) -> tuple[Place, ...]:
+        """The worst rows of every file."""
+        return tuple(place for verdict in self.verdicts for place in verdict.worst_rows)
+
+
+def compare(
+    problem: Problem,
+    files: Mapping[str, File],
+    answers: Mapping[str, Array],
+    given: Mapping[str, Tolerance],
+    inputs: Precision | None = None,
+) -> Compared:
+    """Compare each file within the tolerance given for it, or else within the one it earns."""
+    precisions = {n: f.precision for n, f in files.items()}
+    plain = plain_errors_of(problem, precisions, inputs=inputs)
+
+    def within(plain: Mapping[str, Plain]) -> dict[str, Judged]:
+        return {
+            name: _judged(
+                problem, name, file, answers[name], _tolerance(plain[name], file, given.get(name))
+            )
+            for name, file in files.items()
+        }
+
+    outputs = within(plain)
+    passed = all(one.errors is not None and one.errors.passed for one in outputs.values())
+    if not passed and len(given) < len(files):
+        doubtful = [
+            place
+            for name, one in outputs.items()
+            if one.errors is not None
+            for place in worst_rows(
+                problem, name, canonical(problem, name, one.file.values), one.errors, _DOUBTFUL
+            )
+        ]
+        more = plain_errors_in(doubtful, problem, precisions, plain, inputs) if doubtful else plain
+        outputs = outputs if more == plain else within(more)
+    outputs = {name: _looked_at_closely(problem, name, one) for name, one in outputs.items()}
+    return Compared(outputs, tuple(_verdict(problem, *item) for item in outputs.items()))
+
+
+def _tolerance(plain: Plain, file: File, given: Tolerance | None) -> Tolerance:
+    if given is None:
+        return earned(plain, file.precision, file.digits)
+    return replace(given, plain_error=plain.largest)
+
+
+def _judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
+    errors = None
+    if file.values.shape == answer.shape:
+        found, right = (canonical(problem, name, each) for each in (file.values, answer))
+        errors = Errors(distance(found, right), right, tolerance)
+    return Judged(file, answer, tolerance, errors)
+
+
+def _looked_at_closely(problem: Problem, name: str, one: Judged) -> Judged:
+    """Compare in stretches, too, so that no mistake hides where the numbers are small."""
+    if one.errors is None or not one.tolerance.earned:
+        return one
+    file = one.file
+    errors = judged_in_stretches(problem, name, one.errors, file.precision, file.digits)
+    return one if errors.stretch is None else replace(one, errors=errors)
+
+
+def _verdict(problem: Problem, name: str, output: Judged) -> Verdict:
+    file, errors = output.file, output.errors
+    shape, fmt = file.values.shape, file.precision.name
+    if errors is None:
+        # What else has that shape?
+        other = next((n for n, right in problem.output_shapes.items() if right == shape), None)
+        return Verdict(name, fmt, shape, output.answer.shape, passed=False, shape_of=other)
+    found = canonical(problem, name, file.values)
     error, answer = errors.error, errors.answer
     odd = ~np.isfinite(found) & (error > 0)
     return Verdict(
@@ -167,22 +258,6 @@ def _relative(error: Array, answer: Array) -> Array:
     return relative
 
 
-def finite_in_both(found: Array, made: Array) -> tuple[Array, Array]:
-    """Return those numbers of two arrays of one shape that are finite in both, (N,) each."""
-    both = np.isfinite(found) & np.isfinite(made)
-    return (found.ravel(), made.ravel()) if both.all() else (found[both], made[both])
-
-
-def root_mean_square(numbers: Array) -> float:
-    """Return the root of the mean square of finite numbers; 0 of none."""
-    peak = float(np.maximum.reduce(np.abs(numbers), axis=None, initial=0))
-    if peak == 0:
-        return 0.0
-    # Divided by the largest first, so that no square overflows.
-    total = float(np.add.reduce(np.square(numbers / peak), axis=None))
-    return peak * math.sqrt(total / numbers.size)
-
-
 def _largest(
     problem: Problem, name: str, found: Array, answer: Array, error: Array
 ) -> Place | None:
@@ -195,17 +270,7 @@ def _largest(
 def worst_rows(
     problem: Problem, name: str, found: Array, errors: Errors, count: int
 ) -> tuple[Place, ...]:
-    """Return the wrong rows with the largest errors, worst first.
-
-    Parameters
-    ----------
-    problem : Problem
-    name : str
-    found : ndarray of float64 (B, H, L, ·)
-    errors : Errors
-    count : int
-        At most so many.
-    """
+    """Return the wrong rows with the largest errors, at most so many, worst first."""
     error = np.where(errors.wrong, errors.error, 0)
     peaks = error.max(axis=-1)
     order = np.argsort(-peaks, axis=None, kind="stable")[:count]  # of equal ones the first

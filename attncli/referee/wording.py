@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
 _ONE_NUMBER = "the file holds one number, or NaN, everywhere, so no mistake can be identified"
-_NOTHING_KNOWN = "no known mistake explains the {} ({} tried)"
+_NOTHING_KNOWN = "no known mistake explains the {}"
 _NOTHING_TRIED = "no known mistake was tried: the time limit came first"
 # More explanations than this would help nobody.
 _SHOWN = 5
@@ -244,17 +244,12 @@ def _summary(diagnosis: Diagnosis, wrong: str) -> str:
     if count == 0:
         if diagnosis.tried == 0:
             return _ONE_NUMBER if diagnosis.complete else _NOTHING_TRIED
-        return _NOTHING_KNOWN.format(wrong, diagnosis.tried)
+        return _NOTHING_KNOWN.format(wrong)
     return _in_part(diagnosis) or _in_whole(diagnosis, count)
 
 
 def _in_part(diagnosis: Diagnosis) -> str | None:
     """Return the summary where a part is explained, or errors within the tolerance."""
-    if diagnosis.tolerated:
-        return (
-            "the errors are within tolerance, but they are not rounding: a known mistake "
-            "explains them"
-        )
     if all(explanation.right_there for explanation in diagnosis.explanations):
         return "the wrong part is explained"
     if all(explanation.fails_at for explanation in diagnosis.explanations):

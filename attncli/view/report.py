@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from attncli.referee.convention import Convention
+    from attncli.referee.mistakes.table import Mistake
     from attncli.referee.report import Cause, CheckReport, Verdict
 
 __all__ = ["as_dict", "renderables"]
@@ -58,7 +58,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "name": cause.name,
-        "conventions": [_convention(convention) for convention in cause.conventions],
+        "conventions": [_mistake(mistake) for mistake in cause.conventions],
         "options": list(cause.options),
         "outputs": list(cause.outputs),
         "error": _plain(cause.error),
@@ -68,8 +68,8 @@ def _cause(cause: Cause) -> dict[str, Any]:
     }
 
 
-def _convention(convention: Convention) -> dict[str, str]:
-    return {name: getattr(convention, name) for name in ("name", "meaning", "fix", "shows")}
+def _mistake(mistake: Mistake) -> dict[str, str]:
+    return {name: getattr(mistake, name) for name in ("name", "meaning", "fix", "shows")}
 
 
 def _plain(thing: Any) -> Any:

@@ -1,1 +1,0 @@
-"""The catalogue of conventions, each file on the mistakes of one step."""

@@ -1,1 +1,0 @@
-"""Conventions that are read off the numbers of the files: a scale, a mask, places, lengths."""

@@ -1,0 +1,306 @@
+"""Number formats: rounding to them, and which one the numbers of a file show.
+
+A file says by its dtype, and by its numbers, how exact it can be: text has no dtype, NumPy has no
+bfloat16, and printing takes digits away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.numerics.dtypes import LARGEST_FLOAT16, dtype_name, nearest, parts, truncated, widen
+from attncli.problem import arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "FLOAT64",
+    "PRECISIONS",
+    "TF32",
+    "Array",
+    "Bools",
+    "Digits",
+    "File",
+    "Ints",
+    "Precision",
+    "may_be_single",
+    "narrowest",
+    "short_of",
+    "truncated_to_tf32",
+]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+_SHORT = ("bfloat16", "float16")
+# Numbers whose digits are counted, and numbers that are rounded at once.
+_SAMPLE, _PART = 1000, 2**14
+# Fewer numbers than this may be exact in a narrow format by chance.
+_TELLING = 4
+# So many numbers of one or two decimals are rounded if they are no exact eighths (0.5, 0.25).
+_ENOUGH = {1: 4, 2: 3}
+# The fewest decimals or digits that are taken for rounding whatever the numbers are.
+_LEAST = 3
+# Multiples of this come about in every format.
+_COARSE = 2.0**-8
+# A float64 that was not rounded has 16 or 17 significant digits; most of float32 have 7 to 9.
+_MOST_SIGNIFICANT, _MOST_OF_SINGLE, _DIGITS_OF_SINGLE = 15, 6, 9
+# Nine digits tell a float32 from its neighbours; some programs print a few more.
+_FEW_DIGITS = 12
+# The low bits of float32 that these formats do not have.
+_DROPPED = {"bfloat16": 16, "tf32": 13, "float16": 13}
+# Below this, numbers of float16 are multiples of 2**-24, as those of float32 from 1/2 to 1 are.
+_SUBNORMAL, _BESIDE_ITS_MULTIPLES = np.float32(2.0**-14), np.float32(0.75)
+# From here on the nearest number of float16 is infinite.
+_OVERFLOW = np.float32(65520.0)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A format to round to after every step.
+
+    Attributes
+    ----------
+    name : str
+        float16, bfloat16, float32 or float64; tf32 only for factors of products.
+    eps : float
+        Distance from 1 to the next number.
+    largest : float
+        The largest finite number.
+    fused : bool
+        Scores are never stored: they stay in the computing dtype.
+    """
+
+    name: str
+    eps: float
+    largest: float
+    fused: bool = False
+
+    @property
+    def short(self) -> bool:
+        """Whether it is a file's format of 16 bits."""
+        return self.name in _SHORT
+
+    @cached_property
+    def computing(self) -> np.dtype[Any]:
+        """The dtype that sums are kept in: float32 for 16-bit formats, as in PyTorch."""
+        return np.dtype(np.float64 if self.name == "float64" else np.float32)
+
+    def score(self, array: Array) -> Array:
+        """Return scores, or what they are made of, as they go on to the next step."""
+        return array.astype(self.computing, copy=False) if self.fused else self.rounded(array)
+
+    def holds(self, array: Array) -> bool:
+        """Return whether numbers stay as they are when they are rounded."""
+        return all(self._keeps(widen(part, np.float64)) for part in parts(array, _PART))
+
+    def _keeps(self, array: Array) -> bool:
+        with np.errstate(over="ignore"):
+            rounded = self.rounded(array.astype(np.float32))
+        return np.array_equal(rounded, array, equal_nan=True)
+
+    def rounded(self, array: Array) -> Array:
+        """Return the nearest numbers of the format, in the computing dtype."""
+        if array.dtype != self.computing:
+            array = array.astype(self.computing)
+        bits = _DROPPED.get(self.name)
+        if bits is None:
+            return array
+        if array.ndim == 0:
+            return self.rounded(array[None]).reshape(())
+        near = nearest(array, bits)
+        return _within_float16(near, array) if self.name == "float16" else near
+
+    def stored(self, array: Array) -> Array:
+        """Return float64 numbers as they are after they were stored in the format."""
+        with np.errstate(over="ignore"):
+            return self.rounded(array.astype(np.float32)).astype(np.float64)
+
+
+FLOAT64 = Precision("float64", 2.0**-52, float(np.finfo(np.float64).max))
+PRECISIONS = {
+    "float16": Precision("float16", 2.0**-10, LARGEST_FLOAT16),
+    "bfloat16": Precision("bfloat16", 2.0**-7, float.fromhex("0x1.fep127")),
+    "float32": Precision("float32", 2.0**-23, float(np.finfo(np.float32).max)),
+    "float64": FLOAT64,
+}
+# What tensor cores make of float32; a file has no such format.
+TF32 = Precision("tf32", 2.0**-10, PRECISIONS["float32"].largest)
+
+
+def _within_float16(near: Array, array: Array) -> Array:
+    """Finish what was rounded to 11 bits: float16 has fewer of small numbers, and no large ones."""
+    size = np.abs(array)
+    small = size < _SUBNORMAL
+    if small.any():
+        np.copyto(near, (array + _BESIDE_ITS_MULTIPLES) - _BESIDE_ITS_MULTIPLES, where=small)
+    large = size >= _OVERFLOW
+    if large.any():
+        np.copyto(near, np.copysign(np.float32(np.inf), array), where=large)
+    return near
+
+
+def truncated_to_tf32(array: Array) -> Array:
+    """Return float64 numbers truncated toward 0 to the bits that TF32 has."""
+    single = array.astype(np.float32)
+    return np.where(np.isfinite(single), truncated(single, _DROPPED["tf32"]), single).astype(
+        np.float64
+    )
+
+
+def narrowest(values: Array, given: Precision) -> Precision:
+    """Return the narrowest format that holds numbers as they are; the one given where none does."""
+    if given.short or (narrow := short_of((values,))) is None:
+        return given
+    finite = widen(values, np.float64)
+    finite = finite[np.isfinite(finite)]
+    telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
+    return narrow if telling.size >= _TELLING else given
+
+
+def short_of(arrays: Iterable[Array]) -> Precision | None:
+    """Return the 16-bit format that holds the numbers of arrays as they are, if one does."""
+    arrays = tuple(arrays)
+    both = (PRECISIONS[name] for name in _SHORT)
+    return next((narrow for narrow in both if all(map(narrow.holds, arrays))), None)
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Half a unit of the last digit printed: absolute, or relative to the number.
+
+    ``significant`` is the most significant digits that a number has, 17 where nothing was lost.
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    significant: int = 17
+
+
+def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> Digits:
+    """Return what the numbers lost when they were printed with few digits.
+
+    Parameters
+    ----------
+    values : ndarray of float64
+    form : str, optional
+        ``%.4f`` or ``%.4e``, if it is known; it counts if the numbers are such.
+
+    Examples
+    --------
+    >>> printed_digits(np.array([0.7311, 0.2689]))
+    Digits(absolute=5e-05, relative=0.0, significant=4)
+    >>> printed_digits(np.array([7.311e-01, 2.689e-05]))
+    Digits(absolute=0.0, relative=0.0005, significant=4)
+    >>> printed_digits(np.array([1 / 3, 2 / 3]))
+    Digits(absolute=0.0, relative=0.0, significant=17)
+    """
+    flat = values.reshape(-1)
+    some = flat[:: max(1, flat.size // _SAMPLE)]
+    some = some[np.isfinite(some)]
+    counts = list(_decimal_parts(some))
+    decimals, all_decimals = _longest([places for places, _ in counts])
+    significant, all_significant = _longest([count for _, count in counts])
+    if significant > _MOST_SIGNIFICANT:
+        return Digits()
+    if form is not None and all(float(form % number) == number for number in some.tolist()):
+        half = float(f"5e-{int(form[2:-1]) + 1}")
+        absolute, relative = (half, 0.0) if form.endswith("f") else (0.0, half)
+        return Digits(absolute, relative, significant)
+    relative = float(f"5e-{significant}") if significant >= _LEAST else 0.0
+    if all_significant > all_decimals and relative:
+        return Digits(relative=relative, significant=significant)
+    telling = sum((number * 8) % 1 != 0 for number in some.tolist())
+    if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
+        return Digits(significant=significant)
+    # Numbers below 1 that are all of one decade fit both.
+    either = all_significant == all_decimals and significant < decimals
+    return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0, significant)
+
+
+def _rounded_digits(values: npt.NDArray[np.float64]) -> Digits:
+    """Return what numbers of float32 lost if they were rounded before, as by ``round(4)``."""
+    flat = values.reshape(-1)
+    some = flat[:: max(1, flat.size // _SAMPLE)].astype(np.float32)
+    digits = printed_digits(np.array([float(str(number)) for number in some]))
+    return digits if digits.significant <= _MOST_OF_SINGLE else Digits()
+
+
+def _longest(counts: list[int]) -> tuple[int, int]:
+    """Return the largest of some counts, and how many are as large."""
+    longest = max(counts, default=0)
+    return longest, counts.count(longest)
+
+
+def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]:
+    """Yield decimal places and significant digits of the shortest text of each number."""
+    for number in islice(values.tolist(), _SAMPLE):
+        _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+        if isinstance(exponent, int):
+            yield max(0, -exponent), len(digits)
+
+
+def may_be_single(inputs: Sequence[Array], dtype: np.dtype[Any]) -> bool:
+    """Return whether inputs are of float32, or were printed with as few digits as have these."""
+    return dtype.itemsize <= np.dtype(np.float32).itemsize or all(
+        array.dtype.itemsize <= np.dtype(np.float32).itemsize
+        or PRECISIONS["float32"].holds(array)
+        or printed_digits(widen(array, np.float64)).significant <= _DIGITS_OF_SINGLE
+        for array in inputs
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class File:
+    """One output of the other implementation, and how exact its numbers are."""
+
+    values: npt.NDArray[np.float64]
+    precision: Precision
+    digits: Digits
+
+    @classmethod
+    def of(
+        cls, name: str, given: object, inputs: Sequence[Array], *, single: bool, printed: str | None
+    ) -> File:
+        """Look at a file; ``single``: the inputs may well be of float32."""
+        array = arguments.real_array(name, given)
+        values = widen(array, np.float64)
+        precision = _own_precision(array, values, single=single)
+        digits = Digits()
+        if precision.name == "float32" and (printed is None or array.dtype != np.float64):
+            digits = _rounded_digits(values)
+        elif array.dtype == np.float64:
+            digits = printed_digits(values, printed)
+            # So few digits do not show the format of the computation; the inputs do.
+            if digits.significant <= _FEW_DIGITS and single:
+                precision = PRECISIONS["float32"]
+        return cls(values, precision, digits)._as_narrow_as(inputs)  # noqa: SLF001 - its own
+
+    def _as_narrow_as(self, inputs: Sequence[Array]) -> File:
+        """Return the file in the 16-bit format of its numbers, if the inputs are in it, too."""
+        if self.precision.short:
+            return self
+        arrays = [self.values, *inputs]
+        # Where the inputs show the format, any numbers of the file will do.
+        telling = any(narrowest(array, self.precision) != self.precision for array in arrays)
+        narrow = short_of(arrays) if telling else None
+        return self if narrow is None else replace(self, precision=narrow)
+
+
+def _own_precision(array: Array, values: npt.NDArray[np.float64], *, single: bool) -> Precision:
+    """Return the precision that an array was computed in, as far as its numbers show."""
+    if array.dtype != np.float64:
+        return PRECISIONS[dtype_name(array.dtype)]
+    finite = values[np.isfinite(values)]
+    telling = single or bool((finite % _COARSE != 0).any())
+    return PRECISIONS["float32"] if telling and PRECISIONS["float32"].holds(finite) else FLOAT64

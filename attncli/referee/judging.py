@@ -1,0 +1,388 @@
+"""`check` judges outputs of another implementation, and diagnoses what is wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.engine import attend
+from attncli.errors import UsageError
+from attncli.errors.calling import by_known_names
+from attncli.errors.names import OUTPUTS
+from attncli.layers.projection import Projected, as_heads, project
+from attncli.numerics.dtypes import readable, widen
+from attncli.problem import arguments
+from attncli.problem.problem import posed_problem
+from attncli.problem.result import Attention
+from attncli.referee.diagnosis import diagnose as find_out
+from attncli.referee.formats import Array, Bools, File, Precision, may_be_single, short_of
+from attncli.referee.parts import Question, Work
+from attncli.referee.report import CheckReport, Tolerance
+from attncli.referee.swamped import (
+    hidden_scores,
+    masked_queries,
+    swamped_queries,
+    told,
+    told_apart,
+    with_the_answer,
+    without,
+)
+from attncli.referee.verdict import Compared, compare
+from attncli.summaries.averaging import average_weights, refuse_without_heads
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+    from attncli.problem.problem import Problem
+
+__all__ = ["check"]
+
+_FORM = re.compile(r"%\.\d{1,2}[ef]")
+
+
+@by_known_names
+def check(
+    expected: Attention | Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+    problem: Problem,
+    *,
+    printed: Mapping[str, str] | None = None,
+    rtol: float | Mapping[str, float] | None = None,
+    atol: float | Mapping[str, float] | None = None,
+    average_heads: bool = False,
+    diagnose: bool = True,
+    time_limit: float = 10.0,
+    threads: int | None = None,
+    projected: Projected | None = None,
+) -> CheckReport:
+    """Judge outputs of another implementation, and name the mistake.
+
+    The answer is computed in float64. A file passes if its errors, the largest and the root of
+    their mean square, are within a small factor of what the textbook formula makes in the file's
+    own format, measured on this problem. Queries all of whose keys have a bias that leaves scores
+    no digits are not judged.
+
+    Parameters
+    ----------
+    expected : mapping of str to array_like, array_like, or Attention
+        What the other implementation gave: context, weights, lse, scores, raw, capped,
+        in the shapes of `attncli.Attention`. A single array is the context.
+    problem : Problem
+        From `attncli.pose` or `attncli.load`.
+    printed : mapping of str to str, optional
+        How numbers were printed before they were read, by output: ``%.2f`` or ``%.2e``. Of
+        others, the numbers tell, which few of few digits cannot.
+    rtol, atol : float or mapping of str to float, optional
+        An element passes within atol + rtol · |answer|; where either is given the
+        other is 0 unless given. A mapping gives one for each output that it names.
+    average_heads : bool
+        The weights are the mean of the heads: `torch.nn.MultiheadAttention`'s default.
+    diagnose : bool
+        On a mismatch, look for the mistake that explains it.
+    time_limit : float
+        Seconds for the diagnosis. It is counted in work, so that identical calls give identical
+        names; where a machine is slow, the clock ends it within a second more.
+    threads : int, optional
+        As in `attncli.attention`, for the answer.
+    projected : Projected, optional
+        What `attncli.project` made query, key and value from, so that mistakes made there are
+        looked for, too; unless given, what `attncli.load` found.
+
+    Returns
+    -------
+    CheckReport
+        ``print(report)`` says it in words; ``bool(report)`` is whether all passed. An output of the
+        wrong shape is a mismatch.
+
+    Raises
+    ------
+    UsageError
+        An output is unknown, there is none, or the context needs a value; there are no weights, or
+        no heads, to average; or another argument is not as above.
+    DataError
+        An output holds something that is no real number; or the bias leaves no query that could
+        be judged.
+
+    Examples
+    --------
+    >>> import attncli
+    >>> problem = attncli.pose([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [2.0]])
+    >>> attncli.check([[1.3302]], problem).passed
+    True
+    """
+    posed_problem(problem)
+    average_heads = arguments.flag("average_heads", average_heads)
+    diagnose = arguments.flag("diagnose", diagnose)
+    time_limit = arguments.not_negative("time_limit", time_limit)
+    threads = arguments.thread_count(threads)
+    if projected is not None and not isinstance(projected, Projected):
+        raise UsageError(
+            f"projected: expected what attncli.project returns; found {type(projected).__name__}"
+        )
+    read = problem.read()
+    exact = _in_float64(read, projected, threads)
+    named = _named(expected, exact)
+    inputs = [a for a in (read.query, read.key, read.value) if a is not None]
+    files = _files(named, read, inputs, _forms({} if printed is None else printed, named))
+    if average_heads:
+        _refuse_average(exact, files)
+    given = _given(rtol, atol, named)
+    judged = _Judging.of(
+        exact, files, given, short_of(inputs), averaged=average_heads, threads=threads
+    )
+    compared = judged.compared()
+    others = judged.without_masked() if compared.passed else None
+    if others is not None and not (stricter := others.compared()).passed:
+        judged, compared = others, stricter
+    found = None
+    if diagnose and not compared.passed:
+        from attncli.threads.blas import single_blas_thread  # noqa: PLC0415 - rarely needed
+
+        # Thousands of small products: where other work runs, threads wait longer than they work.
+        with single_blas_thread():
+            found = find_out(judged.question(compared, time_limit))
+    return CheckReport(
+        compared.verdicts,
+        found,
+        {name: file.values for name, file in judged.files.items()},
+        judged.answers,
+        judged.unjudged,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Judging:
+    """The files beside the answers.
+
+    Attributes
+    ----------
+    problem : Problem
+        In float64, without the queries that are left out.
+    given : mapping of str to File
+    tolerances : mapping of str to Tolerance
+        The user's; other files must earn their own.
+    inputs : Precision or None
+        The format of the inputs, where it has 16 bits.
+    averaged : bool
+        The weights are the mean of the heads.
+    threads : int or None
+    left_out : ndarray of bool or None
+        The queries that are not judged.
+    unjudged : str
+        How many these are, and why; empty where all are judged.
+    """
+
+    problem: Problem
+    given: Mapping[str, File]
+    tolerances: Mapping[str, Tolerance]
+    inputs: Precision | None
+    averaged: bool
+    threads: int | None
+    left_out: Bools | None = None
+    unjudged: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        files: Mapping[str, File],
+        tolerances: Mapping[str, Tolerance],
+        inputs: Precision | None,
+        *,
+        averaged: bool,
+        threads: int | None,
+    ) -> _Judging:
+        """Leave out the queries that no tolerance of their own can judge."""
+        if not tolerances:
+            problem, files = hidden_scores(problem, files) or (problem, files)
+        whole = cls(problem, files, tolerances, inputs, averaged, threads)
+        swamped = None if tolerances else swamped_queries(problem, files)
+        return whole if swamped is None else whole._without(swamped, told(problem, swamped))
+
+    def without_masked(self) -> _Judging | None:
+        """Return the same without queries that only see keys with a bias like −10,000."""
+        masked = None if self.tolerances else masked_queries(self.problem)
+        if masked is None:
+            return None
+        return self._without(masked, told_apart(self.problem, masked))
+
+    def _without(self, queries: Bools, words: str) -> _Judging:
+        return replace(
+            self,
+            problem=without(self.problem, queries),
+            given=self.files,
+            left_out=queries,
+            unjudged=" ".join(filter(None, (self.unjudged, words))),
+        )
+
+    @cached_property
+    def answers(self) -> dict[str, Array]:
+        """The right outputs, in the axes of the user."""
+        plain = tuple(n for n in self.given if not (self.averaged and n == "weights"))
+        answers: dict[str, Array] = {}
+        if plain:
+            answer, _ = attend(self.problem, plain, threads=self.threads)
+            answers = {name: getattr(answer, name) for name in plain}
+        if self.averaged:
+            answers["weights"] = average_weights(self.problem, threads=self.threads)[0]
+        if "context" in answers:
+            answers["context"] = self.problem.projected(answers["context"], threads=self.threads)
+        return answers
+
+    @cached_property
+    def files(self) -> Mapping[str, File]:
+        """The files, with the answers of queries that are left out."""
+        if self.left_out is None:
+            return self.given
+        return with_the_answer(self.problem, self.given, self.answers, self.left_out)
+
+    def compared(self) -> Compared:
+        """Compare each file with its answer."""
+        return compare(self.problem, self.files, self.answers, self.tolerances, self.inputs)
+
+    def question(self, compared: Compared, time_limit: float) -> Question:
+        """Return all that a diagnosis has to know."""
+        return Question(
+            self.problem,
+            compared.outputs,
+            Work(time_limit),
+            averaged=self.averaged,
+            doubtful=compared.doubtful,
+            inputs=self.inputs,
+        )
+
+
+def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
+    """Return the problem to be solved in float64, with what its inputs were projected from."""
+    made = _exactly_made(problem, threads)
+    # Mistakes take the mask for booleans that are true where a query may attend.
+    exact = replace(
+        made,
+        dtype=np.dtype(np.float64),
+        bias=None if made.bias is None else readable(made.bias),
+        visible=made.visible.with_whole_mask(),
+    )
+    return exact if projected is None else replace(exact, made_from=projected)
+
+
+def _exactly_made(problem: Problem, threads: int | None) -> Problem:
+    """Return the problem with query, key and value projected in float64, if nobody said how."""
+    made = problem.made_from
+    if made is None or made.arguments["precision"] is not None or made.query.dtype == np.float64:
+        return problem
+    exact = project(**{**made.arguments, "precision": "float64"}, threads=threads)
+    return replace(
+        problem,
+        made_from=replace(exact, norm_before=made.norm_before),
+        query=_unless_padding(exact.query, problem.query),
+        key=_unless_padding(exact.key, problem.key),
+        value=None if problem.value is None else _unless_padding(exact.value, problem.value),
+    )
+
+
+def _unless_padding(packed: Array | None, own: Array) -> Array:
+    """Return an array made again; padding, which is not finite there, stays as it was."""
+    made = as_heads(packed, own)
+    return own if made is None else np.where(np.isfinite(made), made, widen(own, made.dtype))
+
+
+def _forms(printed: object, named: Collection[str]) -> Mapping[str, str]:
+    """Refuse what does not say how numbers were printed."""
+    if not isinstance(printed, Mapping) or not set(printed) <= set(named):
+        raise UsageError(
+            f"printed: expected a mapping with names of {', '.join(named)}; found "
+            f"{arguments.shown(printed)}"
+        )
+    for name, form in printed.items():
+        if not isinstance(form, str) or not _FORM.fullmatch(form):
+            raise UsageError(
+                f"printed: expected %.2f or %.2e for {name}; found {arguments.shown(form)}"
+            )
+    return printed
+
+
+def _files(
+    named: Mapping[str, npt.ArrayLike],
+    problem: Problem,
+    inputs: list[Array],
+    printed: Mapping[str, str],
+) -> dict[str, File]:
+    """Return the files, each in the format that its numbers and the inputs show."""
+    single = may_be_single(inputs, problem.dtype)
+    return {
+        name: File.of(
+            name,
+            _in_one_axis(name, given, problem),
+            inputs,
+            single=single,
+            printed=printed.get(name),
+        )
+        for name, given in named.items()
+    }
+
+
+def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
+    """Return an lse that CSV holds as one column or row without the axis that is none of its."""
+    if name != "lse":
+        return given
+    array = arguments.real_array(name, given)
+    right = problem.layout.weights_shape(problem.shape)[:-1]
+    line = array.shape in ((right[-1], 1), (1, right[-1])) and math.prod(right) == right[-1]
+    return array.reshape(right) if line else array
+
+
+def _named(
+    expected: Attention | Mapping[str, npt.ArrayLike] | npt.ArrayLike, problem: Problem
+) -> dict[str, npt.ArrayLike]:
+    if isinstance(expected, Attention):
+        expected = {name: array for name, array in vars(expected).items() if array is not None}
+    named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
+    for name in named:
+        if name not in OUTPUTS:
+            raise UsageError(f"expected names of {', '.join(OUTPUTS)}; found {name!r}")
+    if not named:
+        raise UsageError("there is nothing to check", hint="give at least one output")
+    if "context" in named and problem.value is None:
+        raise UsageError(
+            "the context needs a value",
+            hint="give value; of the weights, say so: weights=… (--expect weights=FILE)",
+        )
+    return named
+
+
+def _refuse_average(problem: Problem, names: Collection[str]) -> None:
+    refuse_without_heads(problem.layout.weight_axes)
+    if "weights" not in names:
+        raise UsageError(
+            "average_heads (--average-heads) is about the weights, but none are given",
+            hint="give weights=… (--expect weights=w.npy)",
+        )
+
+
+def _given(rtol: object, atol: object, names: Collection[str]) -> dict[str, Tolerance]:
+    """Return the user's tolerance of each output; none of those that must earn it."""
+    found: dict[str, dict[str, float]] = {}
+    for argument, given in (("rtol", rtol), ("atol", atol)):
+        each = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
+        if not set(each) <= set(names):
+            raise UsageError(f"{argument}: expected names of {', '.join(names)}")
+        for name, number in each.items():
+            if number is not None:
+                own = arguments.not_negative(argument, number)
+                found.setdefault(name, {})[argument] = own
+    return {
+        name: Tolerance(
+            absolute=own.get("atol", 0.0),
+            relative=own.get("rtol", 0.0),
+            earned=False,
+            plain_error=0.0,
+        )
+        for name, own in found.items()
+    }

@@ -1,0 +1,739 @@
+"""Mistakes between the product and the mask: scale, score function, softcap, bias and ALiBi."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.numerics.positions import alibi_slopes
+from attncli.problem.problem import default_scale
+from attncli.referee.formats import PRECISIONS, Array
+from attncli.referee.mistakes import table as stages
+from attncli.referee.mistakes.table import Change, Rows
+from attncli.referee.options import scaled, shortest, without_alibi
+from attncli.referee.pipeline import (
+    Pipeline,
+    Run,
+    alibi,
+    distance_of,
+    table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem.problem import Problem
+
+__all__ = ["ALIBI", "BIAS", "FUNCTION", "PLACES", "SCALES", "SOFTCAP", "off_by_one", "transposed"]
+
+_SHORT = ("bfloat16", "float16")
+
+
+# Scale.
+
+SCALES = Rows(stages.SCALE, fix="multiply Q·Kᵀ by 1/√D, D being the width of one head")
+
+
+def _scale(
+    name: str,
+    scale: Callable[[Problem], float],
+    meaning: str,
+    option: Callable[[Problem], str] | None = None,
+    **more: Any,
+) -> None:
+    """Add a row that only has another factor, made of the problem."""
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        factor = scale(pipe.problem)
+        # Of a scale at the edge of the range it is nobody's mistake.
+        odd = not math.isfinite(factor) or not isinstance(pipe.scale, float)
+        same = odd or math.isclose(factor, pipe.scale, rel_tol=1e-12)
+        return None if same else pipe.but(scale=float(factor))
+
+    own = option or (lambda problem: scaled(scale(problem), problem))
+    SCALES.add(name, meaning, change, option=own, **more)
+
+
+def _width(problem: Problem) -> int:
+    return int(problem.query.shape[3])
+
+
+def _twice(problem: Problem) -> float:
+    # With the usual scale this is 1/D, which has its own row.
+    twice = problem.scale * problem.scale
+    return problem.scale if math.isclose(twice, 1 / _width(problem), rel_tol=1e-12) else twice
+
+
+def _of_length(problem: Problem, length: int) -> float:
+    # 1/√D has its own rows.
+    return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
+
+
+def _scaled_weights(pipe: Pipeline) -> Pipeline | None:
+    factor = pipe.scale
+    if not isinstance(factor, float) or factor == 1:
+        return None
+    return pipe.but(scale=1.0).then("after", lambda _, weights: weights * factor)
+
+
+def _of_the_embeddings(pipe: Pipeline) -> Pipeline | None:
+    if pipe.projected is None:
+        return None
+    return pipe.but(scale=float(pipe.projected["x"].shape[-1] ** -0.5))
+
+
+SCALES.add(
+    "input_width_scale",
+    "the scale is 1/√W, of the width of the embeddings instead of one head",
+    _of_the_embeddings,
+    fix="divide by √D, D being the width of one head",
+    shows="embeddings that are not as wide as all heads together",
+    projects=True,
+)
+_scale("unscaled", lambda _: 1.0, "the scores are not scaled: 1/√D is missing")
+_scale(
+    "scores_zero",
+    lambda _: 0.0,
+    "the product of query and key is lost: all scores are 0, and all keys that are seen get the "
+    "same weight",
+    fix="check where the scores are written and where they are read",
+    shows="keys of different scores",
+)
+_scale(
+    "scores_negated",
+    lambda p: -p.scale,
+    "the scores have the wrong sign: keys get less weight, the more they are like the query",
+    fix="take the minus sign off the scores",
+    shows="keys of different scores",
+)
+_scale(
+    "one_over_width",
+    lambda p: 1 / _width(p),
+    "the scores are divided by D, not by √D (or by √D twice, in query and key)",
+)
+_scale(
+    "embedding_scale",
+    lambda p: 1 / math.sqrt(p.shape[1] * _width(p)) if p.shape[1] > 1 else p.scale,
+    "the scale is 1/√(H·D), of the whole embedding instead of one head",
+    shows="more than one head",
+)
+_scale(
+    "scale_ignored",
+    lambda p: default_scale(p.score, _width(p)),
+    "the scale that was given is ignored",
+    fix="multiply Q·Kᵀ by the scale that the problem states",
+    shows="a scale other than 1/√D",
+    option=lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out",
+)
+_scale(
+    "scale_inverted",
+    lambda p: 1 / p.scale if p.scale else 1.0,
+    "√D is in the wrong place: the scores are multiplied by it, not divided",
+)
+_scale(
+    "scale_of_one_side",
+    lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
+    "the scale is split between query and key (D to the power of −1/4 each), and one of the two is "
+    "left out",
+)
+_scale("scale_twice", _twice, "the scale is applied twice", fix="apply the scale once")
+_scale(
+    "length_scale",
+    lambda p: _of_length(p, p.key.shape[2]),
+    "the scale is 1/√S, of the number of keys instead of the width",
+    shows="S ≠ D",
+)
+_scale(
+    "value_scale",
+    lambda p: _of_length(p, _width(p) if p.value is None else p.value.shape[3]),
+    "the scale is 1/√E, of the width of the values instead of the keys",
+    shows="E ≠ D",
+)
+_scale(
+    "padded_width_scale",
+    lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))),
+    "the scale is that of the width rounded up to a power of 2",
+    shows="a width that is not a power of 2",
+)
+_scale(
+    "log2e_without_exp2",
+    lambda p: p.scale / math.log(2),
+    "the scores are multiplied by log2(e), as for exp2, but then exp is used",
+    fix="use exp2, or leave log2(e) out",
+)
+SCALES.add(
+    "scale_after_softmax",
+    "√D is in the wrong place: the weights are divided by it, after the softmax",
+    _scaled_weights,
+    fix="scale the scores before the softmax, and do not scale the weights",
+    variant_of=("unscaled",),  # in what comes before the weights
+)
+
+
+# Score function. Each row states its scale, so no mistake of the scale is reported beside it.
+
+FUNCTION = Rows(stages.SCORE_FUNCTION)
+_ONE: Callable[[Problem], float] = lambda _: 1.0  # noqa: E731
+_OF_WIDTH: Callable[[Problem], float] = lambda p: 1 / math.sqrt(_width(p))  # noqa: E731
+
+
+def _other_scale(pipe: Pipeline, scale: Callable[[Problem], float] | None) -> float | None:
+    """Return the scale that goes with a function; None where it is the problem's own."""
+    if scale is None:
+        return float(pipe.problem.scale)
+    found = float(scale(pipe.problem))
+    return None if found == pipe.problem.scale else found
+
+
+def _instead(asked: str, done: str, scale: Any = None, **changes: Any) -> Change:
+    """Return the change to another score function than the one that is asked for."""
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        own = _other_scale(pipe, scale)
+        if pipe.score != asked or own is None or pipe.width != pipe.key.shape[3]:
+            return None
+        return pipe.but(score=done, scale=own, **changes)
+
+    return change
+
+
+def _normed(epsilon: float, scale: Any) -> Change:
+    """Divide query and key by the root of their mean square."""
+
+    def norm(rows: Array) -> Array:
+        mean = np.mean(np.square(rows), axis=-1, keepdims=True) + epsilon
+        return np.asarray(rows / np.sqrt(np.maximum(mean, np.finfo(np.float64).tiny)))
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        own = _other_scale(pipe, scale)
+        if pipe.score != "dot" or own is None:
+            return None
+        return pipe.but(scale=own, query=norm(pipe.query), key=norm(pipe.key))
+
+    return change
+
+
+def _asking_for(score: str, scale: Any) -> Callable[[Problem], str]:
+    """Return how a score function is asked for at a scale."""
+
+    def option(problem: Problem) -> str:
+        default = 1.0 if score == "cosine" else _OF_WIDTH(problem)
+        number: float = problem.scale if scale is None else scale(problem)
+        # What is given already stays given.
+        same = number == default and problem.scale in (default, number)
+        return f"--score {score}" + ("" if same else f" --scale {shortest(number)}")
+
+    return option
+
+
+def _one_side(side: str) -> Change:
+    def change(pipe: Pipeline) -> Pipeline | None:
+        if pipe.score != "cosine" or pipe.rope is not None:
+            return None
+        rows = getattr(pipe, side)
+        length = np.linalg.norm(rows, axis=-1, keepdims=True)
+        return pipe.but(score="dot", **{side: rows / np.where(length == 0, 1, length)})
+
+    return change
+
+
+def _add_functions() -> None:
+    for scale, ending, words in ((None, "", ""), (_ONE, "_unscaled", ", which are not scaled")):
+        FUNCTION.add(
+            f"cosine_unasked{ending}",
+            f"query and key are divided by their lengths: the scores are cosines{words}",
+            _instead("dot", "cosine", scale),
+            fix="multiply query and key as they are, or state the score cosine",
+            option=_asking_for("cosine", scale),
+        )
+    before: list[str] = []
+    for scale, ending, words in ((None, "", ""), (_ONE, "_unscaled", ", and not scaled")):
+        for epsilon, size in ((0.0, ""), (1e-6, "1e-6"), (1e-5, "1e-5")):
+            name = f"query_key_normed{ending}{size and '_' + size.replace('-', '_')}"
+            under = f", with {size} under the root" if size else ""
+            FUNCTION.add(
+                name,
+                "query and key are divided by the root of their mean square, as models with an "
+                f"RMSNorm of queries and keys do{under}{words}",
+                _normed(epsilon, scale),
+                fix="multiply query and key as they are, or give them normalised",
+                variant_of=tuple(before),
+            )
+            before.append(name)
+    for scale, ending, words in ((None, "", ""), (_OF_WIDTH, "_scaled", "scaled ")):
+        FUNCTION.add(
+            f"dot_for_cosine{ending}",
+            f"query and key are not divided by their lengths: the scores are {words}dot products, "
+            "not cosines",
+            _instead("cosine", "dot", scale),
+            fix="divide query and key by their lengths before the product",
+            option=_asking_for("dot", scale),
+        )
+        FUNCTION.add(
+            f"score_weight_missing{ending}",
+            "the matrix W between query and key is left out"
+            + (", and the product is divided by √D" if scale else ""),
+            _instead("general", "dot", scale, score_weight=None),
+            fix="multiply q · W · k",
+            shows="W ≠ 1",
+        )
+
+
+_add_functions()
+FUNCTION.add(
+    "{}_alone_divided",
+    "only the {} is divided by its length",
+    _one_side,
+    values=("query", "key"),
+    fix="divide query and key, each by its own length, before the product",
+)
+FUNCTION.add(
+    "score_weight_transposed",
+    "the matrix W between query and key is transposed: k · W · q",
+    lambda pipe: (
+        None
+        if pipe.score_weight is None or pipe.score_weight.shape[0] != pipe.score_weight.shape[1]
+        else pipe.but(score_weight=pipe.score_weight.T)
+    ),
+    fix="multiply q · W · k: rows of W belong to the query",
+    shows="a W that is not symmetric",
+)
+
+
+# Softcap.
+
+SOFTCAP = Rows(
+    stages.SOFTCAP,
+    fix="cap the scaled scores: softcap · tanh(scores / softcap)",
+    shows="scores that are not small compared with the softcap",
+)
+
+
+def _cap_as(cap: Callable[[Array, float], Array]) -> Change:
+    def change(pipe: Pipeline) -> Pipeline | None:
+        size = pipe.softcap
+        if size is None or "cap" not in pipe.order:
+            return None
+        return pipe.but(steps={**pipe.steps, "cap": lambda _, scores: cap(scores, size)})
+
+    return change
+
+
+def _cap_before(step: str | None) -> Change:
+    def change(pipe: Pipeline) -> Pipeline | None:
+        if pipe.softcap is None or not {"cap", step or "cap"} <= set(pipe.order):
+            return None
+        if step is None and not pipe.rules:
+            return None  # there is nothing to hide
+        return pipe.moved("cap", before=step)
+
+    return change
+
+
+SOFTCAP.add(
+    "softcap_missing",
+    "the softcap is missing",
+    lambda pipe: None if pipe.softcap is None else pipe.but(softcap=None),
+    option="leave --softcap out",
+)
+SOFTCAP.add(
+    "softcap_before_scale",
+    "the softcap comes before the scale: scale · softcap · tanh(q·k / softcap)",
+    _cap_before("scale"),
+    shows="a scale other than 1",
+)
+SOFTCAP.add(
+    "softcap_after_mask",
+    "the softcap comes after the mask: hidden scores become −softcap, and hidden keys get weight",
+    _cap_before(None),
+    fix="cap first, add the bias, and hide last",
+    shows="any hidden key",
+)
+SOFTCAP.add(
+    "softcap_after_bias",
+    "the softcap comes after the bias, and caps it too",
+    _cap_before("hide"),
+    fix="cap first, and add the bias to the capped scores",
+    shows="a bias or ALiBi",
+)
+SOFTCAP.add(
+    "softcap_undivided",
+    "the scores are not divided by the softcap before tanh",
+    _cap_as(lambda scores, cap: cap * np.tanh(scores)),
+)
+SOFTCAP.add(
+    "softcap_unmultiplied",
+    "tanh is not multiplied by the softcap",
+    _cap_as(lambda scores, cap: np.tanh(scores / cap)),
+)
+SOFTCAP.add(
+    "softcap_clipped",
+    "the scores are clipped at ±softcap, without tanh",
+    _cap_as(lambda scores, cap: np.clip(scores, -cap, cap)),
+)
+
+
+# Bias.
+
+BIAS = Rows(
+    stages.BIAS,
+    fix="add the bias to the scaled scores, once",
+    shows="a bias that differs from key to key",
+)
+
+
+def _bias(pipe: Pipeline) -> Array | None:
+    return None if pipe.problem.bias is None else np.asarray(pipe.problem.bias, np.float64)
+
+
+def _bias_as(change: Callable[[Array], Array | None]) -> Change:
+    """Return the change to another bias, made of the right one."""
+
+    def changed(pipe: Pipeline) -> Pipeline | None:
+        bias = _bias(pipe)
+        new = None if bias is None else change(bias)
+        return None if new is None else pipe.with_term("bias", table(new))
+
+    return changed
+
+
+def transposed(array: Array) -> Array | None:
+    """Return a square table (·, ·, L, S) with queries and keys exchanged; None of another."""
+    rows, columns = array.shape[2:]
+    return array.swapaxes(2, 3) if rows == columns and rows > 1 else None
+
+
+def off_by_one(place: str) -> Callable[[Array], Array | None]:
+    """Return the change of a table (…, L, S) that is read by one place beside its own."""
+    step = -1 if place.startswith("next") else 1
+
+    def change(array: Array) -> Array | None:
+        *lead, rows, columns = array.shape
+        if place.endswith("query"):
+            return None if rows == 1 else np.roll(array, step, axis=2)
+        flat = array.reshape(*lead, rows * columns)
+        return None if columns == 1 else np.roll(flat, step, axis=-1).reshape(array.shape)
+
+    return change
+
+
+PLACES = (
+    ("next_key", "next key (one number on in memory, across the ends of rows)"),
+    ("next_query", "next query"),
+    ("previous_key", "previous key (one number back in memory, across the ends of rows)"),
+    ("previous_query", "previous query"),
+)
+
+
+def _multiplied(pipe: Pipeline) -> Pipeline | None:
+    if "bias" not in pipe.terms:
+        return None
+    return pipe.but(steps={**pipe.steps, "bias": lambda run, scores: scores * run.term("bias")})
+
+
+def _bias_of_weights(pipe: Pipeline) -> Pipeline | None:
+    if "bias" not in pipe.terms:
+        return None
+    bias = pipe.terms["bias"]
+    made = pipe.but(order=tuple(step for step in pipe.order if step != "bias"))
+    return made.then("after", lambda run, weights: weights + run.called(bias))
+
+
+def _moved_bias(before: str) -> Change:
+    def change(pipe: Pipeline) -> Pipeline | None:
+        capped = before != "cap" or pipe.softcap is not None
+        stays = "bias" not in pipe.terms or before not in pipe.order or not capped
+        return None if stays else pipe.moved("bias", before=before)
+
+    return change
+
+
+def _viewed(order: str) -> Change:
+    """Return the change that reads a bias without permuting its axes, heads first or last."""
+
+    def change(bias: Array) -> Array | None:
+        batch, heads, queries, keys = bias.shape
+        if heads == 1:
+            return None
+        if order == "first":  # it lies in memory as (L, S, H)
+            return bias.transpose(0, 2, 3, 1).reshape(batch, heads, queries, keys)
+        return bias.reshape(batch, queries, keys, heads).transpose(0, 3, 1, 2)
+
+    def changed(pipe: Pipeline) -> Pipeline | None:
+        bias = _bias(pipe)
+        whole = bias is not None and bias.shape[1:] == pipe.problem.shape[1:]
+        return _bias_as(change)(pipe) if whole else None
+
+    return changed
+
+
+def _first_of(axis: int) -> Callable[[Array], Array | None]:
+    return lambda array: None if array.shape[axis] == 1 else np.take(array, [0], axis=axis)
+
+
+BIAS.add("bias_ignored", "the bias is ignored", _bias_as(np.zeros_like), option="leave --bias out")
+BIAS.add(
+    "bias_scaled",
+    "the bias is added before the scale, and scaled with the scores",
+    _moved_bias("scale"),
+    shows="a scale other than 1",
+)
+BIAS.add("bias_subtracted", "the bias is subtracted", _bias_as(np.negative))
+BIAS.add("bias_twice", "the bias is added twice", _bias_as(lambda bias: 2 * bias))
+BIAS.add("bias_multiplied", "the scores are multiplied with the bias", _multiplied)
+BIAS.add("bias_after_softmax", "the bias is added to the weights, after softmax", _bias_of_weights)
+BIAS.add(
+    "bias_transposed",
+    "the bias is transposed: its rows are taken for keys",
+    _bias_as(transposed),
+    fix="index the bias as (query, key)",
+    shows="a bias that is not symmetric",
+)
+BIAS.add(
+    "bias_of_{}",
+    "each score gets the bias of the {1}",
+    lambda place: _bias_as(off_by_one(place[0])),
+    values=PLACES,
+    fix="index the bias as (query, key), both from 0",
+    shows="a bias that is not the same everywhere",
+    stage=stages.BIAS_PLACES,
+)
+BIAS.add(
+    "bias_viewed_heads_{}",
+    "the bias lies in memory as {1}, and is read as {2}",
+    lambda value: _viewed(value[0]),
+    values=(("first", "(L, S, H)", "(H, L, S)"), ("last", "(H, L, S)", "(L, S, H)")),
+    fix="order the axes by permute(2, 0, 1) where the heads stand last; a view or reshape leaves "
+    "the numbers where they are",
+    shows="a bias that differs from head to head",
+    stage=stages.BIAS_PLACES,
+)
+BIAS.add(
+    "bias_before_softcap",
+    "the bias is added before the softcap, and capped too",
+    _moved_bias("cap"),
+    fix="add the bias to the capped scores",
+    shows="a bias and a softcap",
+)
+BIAS.add(
+    "bias_of_first_head",
+    "the bias of the first head is added to all heads",
+    _bias_as(_first_of(1)),
+    stage=stages.STRIDES,
+    fix="advance by the stride of that axis too",
+    shows="a bias that differs from head to head",
+)
+BIAS.add(
+    "bias_of_first_query",
+    "the first row of the bias is added to the scores of all queries",
+    _bias_as(_first_of(2)),
+    stage=stages.STRIDES,
+    fix="advance by the stride of that axis too",
+    shows="a bias that differs from query to query",
+)
+
+
+# ALiBi.
+
+ALIBI = Rows(
+    stages.ALIBI,
+    fix="subtract slope · |i + offset − j| from the scaled scores",
+    shows="more than one key",
+)
+
+
+def _term(term: Callable[[Array, Array], Array], *, from_zero: bool = False) -> Change:
+    """Return the change to another term of slope and distance."""
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        slopes = pipe.problem.alibi_slopes
+        if slopes is None:
+            return None
+        offsets = (0,) if from_zero else None
+        return pipe.with_term(
+            "alibi", lambda run: term(run.by_head(slopes), distance_of(run, offsets))
+        )
+
+    return change
+
+
+def _slopes(of: Callable[[Array, int], Array]) -> Change:
+    """Return the change to other slopes: of the number of each head, from 0, and of all heads."""
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        if pipe.problem.alibi_slopes is None:
+            return None
+        heads = pipe.problem.shape[1]
+        return pipe.with_term("alibi", alibi(of(np.arange(heads), heads), pipe.offsets))
+
+    return change
+
+
+def _unasked(pipe: Pipeline) -> Pipeline | None:
+    if pipe.problem.alibi_slopes is not None or "alibi" in pipe.terms:
+        return None
+    slopes = np.array(alibi_slopes(pipe.problem.shape[1]))
+    return pipe.with_term("alibi", alibi(slopes, pipe.offsets))
+
+
+def _keys_only(fmt: str | None = None) -> Change:
+    """Add slope · j, of only the key, perhaps rounded to a format."""
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        slopes = pipe.problem.alibi_slopes
+        if slopes is None:
+            return None
+        exact = slopes[:, None] * np.arange(pipe.problem.shape[3])
+        made = exact if fmt is None else PRECISIONS[fmt].stored(exact)
+        if fmt is not None and np.array_equal(made, exact):
+            return None
+        return pipe.with_term("alibi", table(made[None, :, None]))
+
+    return change
+
+
+def _in_stored_scores(value: tuple[str, str, str]) -> Change:
+    """Round slope · j, and the scores with it; twice where stored before it is added.
+
+    BLOOM's baddbmm stores them once, a product and a sum store them twice.
+    """
+    stored, twice = PRECISIONS[value[0]].stored, bool(value[1])
+
+    def change(pipe: Pipeline) -> Pipeline | None:
+        slopes = pipe.problem.alibi_slopes
+        if slopes is None:
+            return None
+        term = stored(slopes[:, None] * np.arange(pipe.problem.shape[3]))[None, :, None]
+
+        def step(run: Run, scores: Array) -> Array:
+            before = stored(scores) if twice else scores
+            return np.asarray(stored(before + run.part.of(term))).astype(scores.dtype)
+
+        return pipe.but(steps={**pipe.steps, "alibi": step})
+
+    return change
+
+
+def _slope_of_first(pipe: Pipeline) -> Pipeline | None:
+    slopes = pipe.problem.alibi_slopes
+    if slopes is None or len(slopes) == 1:
+        return None
+    return pipe.with_term("alibi", alibi(np.full_like(slopes, slopes[0]), pipe.offsets))
+
+
+ALIBI.add(
+    "alibi_ignored",
+    "ALiBi is ignored",
+    _term(lambda _, far: np.zeros_like(far, np.float64)),
+    option=without_alibi,
+)
+ALIBI.add(
+    "alibi_unasked",
+    "ALiBi is applied, with the slopes of the paper, but the problem states none",
+    _unasked,
+    fix="leave ALiBi out, or state it",
+    option="--alibi",
+)
+ALIBI.add(
+    "alibi_signed",
+    "ALiBi is signed: −slope · (i − j), so that later keys gain instead of losing",
+    _term(lambda slopes, far: -slopes * far),
+    shows="queries that see later keys",
+)
+ALIBI.add(
+    "alibi_signed_backwards",
+    "ALiBi is signed the other way: + slope · (i − j), so that earlier keys gain",
+    _term(lambda slopes, far: slopes * far),
+    shows="queries that see later keys",
+    variant_of=("alibi_added",),
+)
+ALIBI.add(
+    "alibi_positional",
+    "ALiBi is positional: + slope · j, of only the key",
+    _keys_only(),
+    shows="queries that see later keys; under a causal mask only scores and lse",
+)
+ALIBI.add(
+    "alibi_positional_in_scores_of_{}{}",
+    "ALiBi is + slope · j, of only the key, and scores are stored in {0} {2} it is added, where "
+    "the terms of far keys leave them few digits",
+    _in_stored_scores,
+    values=[
+        (fmt, *how)
+        for fmt in _SHORT
+        for how in (("", "when"), ("_stored_twice", "before and when"))
+    ],
+    fix="subtract slope · |i + offset − j|, or keep the scores in float32",
+    shows="many keys",
+    stage=stages.ALIBI_STORED,
+    variant_of=lambda value: (f"alibi_positional_in_scores_of_{value[0]}",) * bool(value[1]),
+)
+ALIBI.add(
+    "alibi_positional_in_{}",
+    "ALiBi is + slope · j, of only the key, and rounded to {0}, as far keys need more digits "
+    "than it has",
+    _keys_only,
+    values=_SHORT,
+    fix="subtract slope · |i + offset − j|, or add slope · j in float32",
+    shows="more keys than the format has whole numbers",
+)
+ALIBI.add(
+    "alibi_added",
+    "ALiBi has the wrong sign: distant keys gain",
+    _term(lambda slopes, far: slopes * np.abs(far)),
+)
+ALIBI.add(
+    "alibi_scaled",
+    "ALiBi is added before the scale, and scaled with the scores",
+    lambda pipe: pipe.moved("alibi", before="scale") if "alibi" in pipe.terms else None,
+    shows="a scale other than 1",
+)
+ALIBI.add(
+    "alibi_without_offset",
+    "ALiBi counts queries from 0, although they stand at an offset",
+    _term(lambda slopes, far: -slopes * np.abs(far), from_zero=True),
+    shows="an offset other than 0",
+)
+ALIBI.add(
+    "alibi_slopes_reversed",
+    "the slopes are taken in the reverse order of the heads",
+    lambda pipe: (
+        None
+        if pipe.problem.alibi_slopes is None
+        else pipe.with_term("alibi", alibi(pipe.problem.alibi_slopes[::-1], pipe.offsets))
+    ),
+    fix="give the first head the first slope: the paper's are from steep to flat",
+    shows="more than one head",
+)
+ALIBI.add(
+    "alibi_slopes_plain",
+    "the slopes are 2^(−8h/H), although H is not a power of two",
+    _slopes(lambda head, heads: 2.0 ** (-8.0 * (head + 1) / heads)),
+    fix="take the paper's slopes: those of the next lower power of two, then every other one of "
+    "the next higher",
+    shows="a number of heads that is not a power of two",
+)
+ALIBI.add(
+    "alibi_slopes_from_zero",
+    "the slopes are 2^(−8h/H) with h counted from 0, so that the first is 1",
+    _slopes(lambda head, heads: 2.0 ** (-8.0 * head / heads)),
+    fix="count heads from 1: the first slope is 2^(−8/H)",
+    shows="any distance",
+)
+ALIBI.add(
+    "alibi_slopes_halved",
+    "the slopes are 1/2, 1/4, 1/8, … however many heads there are",
+    _slopes(lambda head, _: 2.0 ** -(head + 1.0)),
+    fix="take 2^(−8h/H), h from 1: halves are those of 8 heads",
+    shows="a number of heads other than 8",
+)
+ALIBI.add(
+    "alibi_slope_of_first_head",
+    "every head takes the ALiBi slope of the first",
+    _slope_of_first,
+    stage=stages.STRIDES,
+    fix="advance by the stride of that axis too",
+    shows="more than one head",
+)

@@ -1,0 +1,295 @@
+"""What a mistake is: one row of a table, and the stages that the rows belong to.
+
+A row has a name, a meaning, a fix, the option that reproduces it, and a change of one stage of the
+pipeline; a family of them has the values of its parameter as data, which stand in its words as {}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attncli.referee.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from attncli.problem.problem import Problem
+
+__all__ = ["PRECISION", "SIZES", "UNWRITTEN", "Change", "Mistake", "Rows", "Stage"]
+
+# The right pipeline in, the deviating one out; None where the mistake makes no sense for it.
+Change = Callable[[Pipeline], Pipeline | None]
+Option = Callable[["Problem"], str]
+# Of blocks of keys.
+SIZES = (8, 16, 32, 64, 128)
+_EVERY = "almost any input"
+_CONTEXT = frozenset({"context"})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stage:
+    """A stage of attention that mistakes change, and how the search treats them.
+
+    Attributes
+    ----------
+    part_of : Stage or None
+        A stage of which this is a part. Two mistakes of one stage exclude each other.
+    outputs : frozenset of str or None
+        The outputs in which its mistakes show; None for all of them.
+    alone : bool
+        Its mistakes are never tried together with another one.
+    like_a_scale : bool
+        Two of its mistakes together may come to one other scale.
+    only_rounds : bool
+        Its mistakes change nothing but roundings: beside another mistake one counts only where it
+        leaves far less error.
+    late : bool
+        Its mistakes are many or slow, and tried after those of all other stages.
+    of_kernels : bool
+        They need a kernel that goes over the keys block by block: of equally good explanations,
+        they come after those that anybody may make.
+    absent : callable
+        Whether a problem has nothing that its mistakes could concern.
+    """
+
+    part_of: Stage | None = None
+    outputs: frozenset[str] | None = None
+    alone: bool = False
+    like_a_scale: bool = False
+    only_rounds: bool = False
+    late: bool = False
+    of_kernels: bool = False
+    absent: Callable[[Problem], bool] = lambda _: False
+
+    def excludes(self, other: Stage) -> bool:
+        """Return whether mistakes of the two stages change the same step."""
+        return self in other.lineage or other in self.lineage
+
+    @property
+    def lineage(self) -> tuple[Stage, ...]:
+        """The stage itself, and those of which it is a part."""
+        return (self, *(() if self.part_of is None else self.part_of.lineage))
+
+
+# How query, key and value are made.
+EMBEDDING_NORM = Stage(alone=True)
+PROJECTION = Stage()
+QUERY_PROJECTION = Stage(part_of=PROJECTION)
+KEY_PROJECTION = Stage(part_of=PROJECTION)
+VALUE_PROJECTION = Stage(part_of=PROJECTION)
+PROJECTED_BIAS = Stage()
+QUERY_KEY_NORM = Stage()
+FOLDED_SCALE = Stage(alone=True)
+FUSED_PROJECTION = Stage()
+FUSED_PARTS = Stage(part_of=FUSED_PROJECTION, alone=True)
+POSITIONS = Stage()
+KEY_SOURCE = Stage()
+INPUTS = Stage()
+COPIES = Stage(part_of=INPUTS, alone=True)
+SLOTS = Stage(part_of=INPUTS, alone=True)
+VALUE_BLOCKS = Stage(part_of=INPUTS, outputs=_CONTEXT, alone=True)
+KEY_BLOCKS = Stage(part_of=INPUTS, alone=True)
+HEADS = Stage()
+# Of some inputs, where another mistake would be no evidence.
+MISREAD_HEADS = Stage(part_of=HEADS, alone=True)
+SHARED_HEADS = Stage()
+# There are many ways to go wrong, and each is enough.
+NUMBER_OF_HEADS = Stage(outputs=_CONTEXT, alone=True)
+STRIDES = Stage(alone=True)
+
+# From the product to the scores.
+SCALE = Stage(like_a_scale=True)
+SCORE_FUNCTION = Stage(part_of=SCALE)
+PRODUCTS = Stage(only_rounds=True)
+STORED_SCORES = Stage(part_of=PRODUCTS, alone=True)
+STORED_INPUTS = Stage(part_of=PRODUCTS, alone=True)
+STORED_EXPONENTIALS = Stage(part_of=PRODUCTS, outputs=_CONTEXT, alone=True)
+QUANTIZED = Stage(part_of=PRODUCTS, alone=True, late=True)
+SHORT_WEIGHTS = Stage(part_of=PRODUCTS, outputs=_CONTEXT, alone=True, late=True)
+ROPE = Stage()
+# Who mistakes two of these makes two mistakes.
+ROPE_PAIRING = Stage(part_of=ROPE)
+ROPE_FREQUENCIES = Stage(part_of=ROPE)
+ROPE_PLACE = Stage(part_of=ROPE)
+ROPE_ORDER = Stage(part_of=ROPE, alone=True)
+ROPE_TABLE = Stage(part_of=ROPE, alone=True)
+ROPE_UNASKED = Stage(part_of=ROPE, alone=True)
+NEW_POSITIONS = Stage(part_of=ROPE_PLACE, alone=True)
+SOFTCAP = Stage()
+BIAS = Stage(absent=lambda problem: problem.bias is None)
+BIAS_PLACES = Stage(part_of=BIAS, alone=True)
+ALIBI = Stage()
+ALIBI_STORED = Stage(part_of=ALIBI, alone=True)
+
+# Which keys a query sees.
+MASK = Stage(absent=lambda problem: problem.visible.mask is None)
+MASK_PLACES = Stage(part_of=MASK, alone=True)
+PADDING = Stage()
+PADDING_INVERTED = Stage(part_of=PADDING)
+PADDING_ON_QUERIES = Stage(part_of=PADDING)
+ROUNDED_LENGTHS = Stage(part_of=PADDING, alone=True)
+QUERY_PADDING = Stage()
+SEGMENTS = Stage(absent=lambda problem: problem.visible.segment_ids is None)
+CAUSAL = Stage()
+CAUSAL_BLOCKS = Stage(part_of=CAUSAL, alone=True, of_kernels=True)
+WINDOW = Stage()
+BLOCKS = Stage(of_kernels=True)
+HIDING = Stage()
+STRONGEST_KEYS = Stage()
+BLIND_ROWS = Stage()
+BLIND_ROWS_ROUNDED = Stage(part_of=BLIND_ROWS, alone=True)
+
+# The softmax, and what follows it.
+SOFTMAX = Stage()
+LOST_AXES = Stage(part_of=SOFTMAX, alone=True)
+EPSILON = Stage(part_of=SOFTMAX, alone=True)
+# A letter or a bracket in the wrong place.
+MISTYPED = Stage(alone=True)
+SOFTMAX_BASE = Stage(like_a_scale=True)
+SINKS = Stage()
+ONLINE_SOFTMAX = Stage(alone=True, of_kernels=True)
+SPLITS = Stage(alone=True, of_kernels=True)
+PRECISION = Stage(outputs=_CONTEXT, alone=True)
+# A sum in 16 bits, a key at a time, takes longer than all else together.
+SHORT_SUMS = Stage(part_of=PRECISION, outputs=_CONTEXT, alone=True, late=True)
+DROPOUT = Stage()
+FACTOR = Stage()
+ADDED = Stage(outputs=_CONTEXT)
+UNWRITTEN = Stage()
+OUTPUT_PROJECTION = Stage(outputs=_CONTEXT)
+OUTPUT_BIAS = Stage(outputs=_CONTEXT)
+RESIDUAL = Stage()
+OUTPUT_NORM = Stage(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
+
+# How the outputs are written.
+GIVEN = Stage(outputs=_CONTEXT, alone=True)
+LSE = Stage(outputs=frozenset({"lse"}))
+LSE_OF_BLIND_ROWS = Stage(outputs=frozenset({"lse"}))
+FEW_DIGITS = Stage(alone=True)
+WEIGHTS = Stage(outputs=frozenset({"weights"}))
+SCORES = Stage(outputs=frozenset({"scores", "raw", "capped"}))
+AXES = Stage()
+
+
+@dataclass(frozen=True, eq=False)
+class Mistake:
+    """One row of the table.
+
+    Attributes
+    ----------
+    name : str
+        For machines: ``unscaled``.
+    meaning : str
+        What the other implementation did, as a sentence without its full stop.
+    change : callable
+        The right pipeline in, the deviating one out; None where it makes no sense.
+    stage : Stage
+    fix : str
+        What to change in its code.
+    shows : str
+        Inputs on which it gives other numbers than the definition.
+    option : callable
+        The option with which attncli computes the same; empty where there is none.
+    needs : frozenset of str
+        Axes that must be whole for it: ``batch``, ``heads``, ``rows``.
+    writes : bool
+        It only changes how results are written, so that it can be tried on results that are too
+        large to be computed again.
+    reshapes : bool
+        It explains files that have another shape than the answer, and no others.
+    projects : bool
+        It makes query, key and value again from what they were made of.
+    variant_of : tuple of str
+        The names of mistakes beside which this one says nothing more.
+    pattern : bool
+        It says only which weights are 0, which many rules may come to.
+    roughly : bool
+        It rounds something in a way that is not known: what it leaves is as large as its roundings.
+    choice : float or None
+        Of one with a fitted number: how much was free to choose, in bits.
+    family : str
+        The name with {} for its parameter; the name itself where it has none.
+    """
+
+    name: str
+    meaning: str
+    change: Change
+    stage: Stage
+    fix: str
+    shows: str = _EVERY
+    option: Option = lambda _: ""
+    needs: frozenset[str] = frozenset()
+    writes: bool = False
+    reshapes: bool = False
+    projects: bool = False
+    variant_of: tuple[str, ...] = ()
+    pattern: bool = False
+    roughly: bool = False
+    choice: float | None = None
+    family: str = ""
+
+
+def tuple_of(value: Any) -> tuple[Any, ...]:
+    """Return a parameter as a tuple, for the places in words."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+class Rows:
+    """Rows of the table that share a stage, a fix or the inputs on which they show.
+
+    Parameters
+    ----------
+    stage : Stage
+    fix, shows, needs : str
+        Of the rows that say nothing else; needs are words with blanks between them.
+    **usual
+        Other fields of `Mistake`.
+    """
+
+    def __init__(
+        self, stage: Stage, *, fix: str = "", shows: str = _EVERY, needs: str = "", **usual: Any
+    ) -> None:
+        self._usual = {"stage": stage, "fix": fix, "shows": shows, "needs": needs, **usual}
+        self.rows: list[Mistake] = []
+
+    def __iter__(self) -> Iterator[Mistake]:
+        return iter(self.rows)
+
+    def add(
+        self,
+        name: str,
+        meaning: str,
+        change: Callable[..., Any],
+        *,
+        values: Iterable[Any] | None = None,
+        option: str | Callable[..., Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """Add a row; with values a family, whose change takes one of them and makes the change.
+
+        An option is the same for any problem, or is made of the problem; of a family, of a value.
+        """
+        made = {**self._usual, **more}
+        needs = frozenset(made.pop("needs").split())
+        variants = made.pop("variant_of", ())
+        for value in (None,) if values is None else values:
+            words = () if values is None else tuple_of(value)
+            own = option(value) if callable(option) and values is not None else option
+            said = variants(value) if callable(variants) else variants
+            texts = {n: made[n].format(*words) if words else made[n] for n in ("fix", "shows")}
+            self.rows.append(
+                Mistake(
+                    name.format(*words) if words else name,
+                    meaning.format(*words) if words else meaning,
+                    change if values is None else change(value),
+                    option=own if callable(own) else _stated(own or ""),
+                    needs=needs,
+                    variant_of=tuple(said),
+                    family=name,
+                    **{**made, **texts},
+                )
+            )
+
+
+def _stated(option: str) -> Option:
+    return lambda _: option
