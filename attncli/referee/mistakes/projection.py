@@ -91,6 +91,8 @@ def _heads(pipe: Pipeline, name: str, given: Given) -> Array | None:
             packed = rows @ widen(weight, np.float64)
             packed = packed if bias is None else packed + np.ravel(widen(bias, np.float64))
             if norm is not None and epsilon is not None:
+                if packed.shape[-1] % norm.size:
+                    return None
                 packed = rms_norm(packed, widen(norm, np.float64), epsilon)
         own = _of_length(pipe, own, packed) if letter != "q" else own
         made = as_heads(packed, own)
