@@ -19,6 +19,8 @@ from attncli.problem import arguments
 from attncli.problem.advice import advise, fully_masked_advice
 from attncli.problem.posing import RULES, Rules, pose
 from attncli.problem.problem import posed_problem
+from attncli.problem.result import Attention
+from attncli.summaries.averaging import average_weights, refuse_without_heads
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,9 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.problem.problem import Problem
-    from attncli.problem.result import Attention
 
-__all__ = ["attention", "solve"]
+__all__ = ["attention", "solve", "solve_averaged"]
 
 
 @by_known_names
@@ -220,6 +221,36 @@ def solve(
     if problem.output is None or answer.context is None:
         return answer
     return replace(answer, context=problem.projected(answer.context, threads=threads))
+
+
+def solve_averaged(
+    problem: Problem,
+    outputs: Collection[str],
+    *,
+    threads: int | None,
+    progress: Progress | None = None,
+    into: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> Attention:
+    """Return the same as `solve`, but with weights averaged over the heads.
+
+    Raises
+    ------
+    UsageError
+        There is no head axis.
+    """
+    refuse_without_heads(problem.layout.weight_axes)
+    others = [name for name in outputs if name != "weights"]
+    rooms = dict(into or {})
+    mean = rooms.pop("weights", None)
+    if "weights" not in outputs:  # `solve` still warns of queries that see no key
+        return solve(problem, others, threads=threads, into=rooms)
+    answer = solve(problem, others, threads=threads, into=rooms) if others else Attention()
+    if not others:
+        advise(problem)
+    weights, fully_masked = average_weights(problem, threads=threads, progress=progress, into=mean)
+    if fully_masked and not others:
+        warn(fully_masked_advice(problem, fully_masked))
+    return replace(answer, weights=weights)
 
 
 _posed, _solved = unchecked(pose), unchecked(solve)

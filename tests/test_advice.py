@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attncli import AttnWarning, attention, pose, solve
+from attncli.api import solve_averaged
 from attncli.problem.advice import advise
-from attncli.summaries.averaging import solve_averaged
 
 
 def half(*shape, size):

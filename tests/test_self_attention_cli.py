@@ -13,8 +13,8 @@ from piping import piped
 from process import ROOT
 
 from attncli import AttnError, UsageError, pose, solve
+from attncli.api import solve_averaged
 from attncli.gather.load import load
-from attncli.summaries.averaging import solve_averaged
 
 SAMPLES = ROOT / "samples"
 MINILM = SAMPLES / "minilm"

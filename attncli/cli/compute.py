@@ -176,7 +176,7 @@ def _solve(
     problem, threads = question.problem, question.run.threads
     with progress_bar(quiet=question.run.quiet) as progress:
         if question.request.averaged:
-            from attncli.summaries.averaging import solve_averaged
+            from attncli.api import solve_averaged
 
             return solve_averaged(problem, names, threads=threads, progress=progress, into=into)
         return solve(problem, names, threads=threads, into=into, progress=progress)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.api import solve
 from attncli.engine import attend
-from attncli.errors import UsageError, warn
-from attncli.problem.advice import advise, fully_masked_advice
-from attncli.problem.result import Attention
+from attncli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator
 
     from attncli.engine import Progress
     from attncli.problem.problem import Problem
 
-__all__ = ["average_weights", "refuse_without_heads", "solve_averaged"]
+__all__ = ["average_weights", "refuse_without_heads"]
 
 # Weights of one head that are held at once, but for so many queries at least.
 _HELD, _LEAST_ROWS = 2**22, 256
@@ -85,48 +81,3 @@ def _blocks(problem: Problem) -> Iterator[tuple[int, int]]:
     most = max(_LEAST_ROWS, _HELD // (batch * keys))
     for start in range(0, queries, most):
         yield start, min(start + most, queries)
-
-
-def solve_averaged(
-    problem: Problem,
-    outputs: Collection[str],
-    *,
-    threads: int | None,
-    progress: Progress | None = None,
-    into: Mapping[str, npt.NDArray[Any]] | None = None,
-) -> Attention:
-    """Return the same as `attncli.solve`, but with weights averaged over the heads.
-
-    Parameters
-    ----------
-    problem : Problem
-    outputs : collection of str
-    threads : int or None
-    progress : callable, optional
-        As for `average_weights`.
-    into : mapping of str to ndarray, optional
-        Arrays to compute into: the mean in its shape, others as `attncli.solve` takes them.
-
-    Raises
-    ------
-    UsageError
-        There is no head axis.
-
-    Warns
-    -----
-    AttnWarning
-        As `attncli.solve`.
-    """
-    refuse_without_heads(problem.layout.weight_axes)
-    others = [name for name in outputs if name != "weights"]
-    rooms = dict(into or {})
-    mean = rooms.pop("weights", None)
-    if "weights" not in outputs:  # `solve` still warns of queries that see no key
-        return solve(problem, others, threads=threads, into=rooms)
-    answer = solve(problem, others, threads=threads, into=rooms) if others else Attention()
-    if not others:
-        advise(problem)
-    weights, fully_masked = average_weights(problem, threads=threads, progress=progress, into=mean)
-    if fully_masked and not others:
-        warn(fully_masked_advice(problem, fully_masked))
-    return replace(answer, weights=weights)
