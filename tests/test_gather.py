@@ -96,6 +96,10 @@ def test_options_win_over_the_file(problem: Path) -> None:
         ("query_labels: nowhere.txt", {"tokens": "a,b"}),
         ("rope_frequencies: nowhere.csv\nrope: half", {"rope_base": 3.0}),
         ("Q: nowhere.csv", {"query": np.eye(2)}),
+        ("mask: [[1, 0], [1]]", {"mask": np.eye(2, dtype=bool)}),
+        ("bias: [[1, word], [1, 2]]", {"bias": np.ones((2, 2)) / 2}),
+        ("Query: [[1, 0], [1]]", {"query": np.eye(2)}),
+        ("scale: {a: 1}", {"plain": True}),
     ],
 )
 def test_an_entry_that_an_option_overrides_cannot_fail(
@@ -718,6 +722,8 @@ def test_the_rules_left_out_do_not_act_and_the_others_do(folder: Path, without: 
     np.testing.assert_allclose(weights, np.array([[e, 1], [1, e]]) / (e + 1), rtol=1e-15)
     with pytest.raises(InputError, match=r"missing\.csv does not exist"):
         load("p.yaml")
+    Path("p.yaml").write_text(LEFT_OUT.replace("missing.csv", "[[1, 0], [1]]"))
+    np.testing.assert_array_equal(solve(load("p.yaml", without=without)).weights, weights)
     # An option may stand in the place of what is left out.
     assert load("p.yaml", without="mask,plain", scale=0.25).scale == 0.25
 

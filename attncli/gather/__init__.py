@@ -80,7 +80,7 @@ def gather(
     refuse_two_streams((*files, *given.values(), *more))
     refuse_plain_scaled(given)
     left, reader = LeftOut(without), Reader(dtype, layer, call, header)
-    document = problem_source(files, given, kind, reader)
+    document = problem_source(files, given, kind, left, reader)
     if is_finished(document, kind, given, left, saved=saved):
         return take_finished(document, kind, given, left, reader)
     strange = reader.take_document(document, given, left)

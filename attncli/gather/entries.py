@@ -10,6 +10,8 @@ from attncli.errors.names import LABELS, OUTPUTS, SUMMARIES
 from attncli.errors.text import did_you_mean, first_few, printable, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from attncli.errors import AttnError
     from attncli.loading.contents import LoadedMapping
 
@@ -21,7 +23,6 @@ __all__ = [
     "NORMS",
     "OF_FILES",
     "PROJECTIONS",
-    "REPLACES",
     "RESULTS",
     "ROWS_ARE",
     "SINGLE",
@@ -29,6 +30,8 @@ __all__ = [
     "full_name",
     "missing_input",
     "nearest_name",
+    "replaced_by",
+    "spellings",
     "unknown_entry",
 ]
 
@@ -66,7 +69,7 @@ SINGLE = (
 MODELS = ("checkpoint", "config")
 KNOWN = (*OF_FILES, *SINGLE, *LABELS, *MODELS)
 # What an option replaces in a problem file, beside the entry of its own name.
-REPLACES = {
+_REPLACES = {
     "plain": ("scale",),
     "scale": ("plain",),
     "tokens": ("query_labels", "key_labels"),
@@ -92,6 +95,19 @@ def full_name(name: str) -> str:
     """Return the long name of an entry; inputs and weights are known in capitals too."""
     small = _SHORT.get(name.lower(), name.lower())
     return small if small in _SYMBOLS else name
+
+
+def replaced_by(given: Iterable[str]) -> set[str]:
+    """Return the long names of the entries in whose place some options stand."""
+    names = {*given}
+    return names.union(*(_REPLACES.get(name, ()) for name in names))
+
+
+def spellings(names: Iterable[str]) -> set[str]:
+    """Return the names under which a problem file may have some entries."""
+    long = {*names}
+    short = {name for name, full in _SHORT.items() if full in long}
+    return {form for name in long | short for form in (name, name.upper(), name.capitalize())}
 
 
 def nearest_name(name: str) -> str | None:

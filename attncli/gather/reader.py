@@ -17,12 +17,12 @@ from attncli.gather.entries import (
     MATRICES,
     MODELS,
     OF_FILES,
-    REPLACES,
     RESULTS,
     ROWS_ARE,
     SINGLE,
     WORDS,
     full_name,
+    replaced_by,
     unknown_entry,
 )
 from attncli.gather.lists import check_labels, labels_of, number_list
@@ -119,10 +119,10 @@ class Reader:
         # The names of the components of query and key.
         self._features: dict[str, tuple[tuple[str, ...], str]] = {}
 
-    def read(self, file: str) -> LoadedArray | LoadedMapping:
-        """Return what a file holds."""
+    def read(self, file: str, skipped: Collection[str] = ()) -> LoadedArray | LoadedMapping:
+        """Return what a file holds; in entries that are skipped nothing is an error."""
         self.note_input(file)
-        return read(file, dtype=self._dtype, header=self._header)
+        return read(file, dtype=self._dtype, header=self._header, skipped=skipped)
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
@@ -148,7 +148,7 @@ class Reader:
         What an option replaces, what is left out, and results that stand beside the inputs are
         not even read.
         """
-        replaced = {*given}.union(*(REPLACES.get(name, ()) for name in given))
+        replaced = replaced_by(given)
         taken: dict[str, str] = {}
         strange = []
         for name in document.entries:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from attncli.errors import InputError, UsageError
 from attncli.errors.names import INPUTS, LABELS, OUTPUTS, SCHEMA
 from attncli.errors.text import counted, first_few, printable, quoted
-from attncli.gather.entries import KNOWN, PROJECTIONS, full_name, nearest_name
+from attncli.gather.entries import (
+    KNOWN,
+    PROJECTIONS,
+    full_name,
+    nearest_name,
+    replaced_by,
+    spellings,
+)
 from attncli.gather.example import EXAMPLE
 from attncli.loading import is_stream, split_member
 from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping
@@ -32,7 +39,7 @@ _FACTS = "attncli"
 
 
 def problem_source(
-    files: Sequence[str], given: Collection[str], kind: str, reader: Reader
+    files: Sequence[str], given: Collection[str], kind: str, left: LeftOut, reader: Reader
 ) -> LoadedMapping:
     """Return what the files of a command hold, by the names that a problem file has for it.
 
@@ -45,6 +52,8 @@ def problem_source(
         The names of the options.
     kind : {"weights", "scores"}
         What one array alone is, unless projections make it embeddings.
+    left : LeftOut
+        What is left out of a problem file is not even parsed, as what an option replaces.
     reader : Reader
 
     Returns
@@ -72,7 +81,8 @@ def problem_source(
     if reader.call is not None and not (len(files) == 1 and os.path.isdir(files[0])):  # noqa: PTH112
         raise UsageError(f"--call {reader.call} is for a folder of recorded calls")
     if len(files) == 1:
-        contents = reader.read(_dump_of(files[0], reader))
+        skipped = spellings(replaced_by(given) | left.names)
+        contents = reader.read(_dump_of(files[0], reader), skipped)
         if isinstance(contents, LoadedArray):
             return LoadedMapping({"x" if projections else kind: contents}, contents.name)
         return _with_facts(contents)
@@ -157,6 +167,11 @@ class LeftOut:
     without : str or iterable of str, or None
         ``"causal,mask"``, or the names.
 
+    Attributes
+    ----------
+    names : set of str
+        Their long names.
+
     Raises
     ------
     UsageError
@@ -169,7 +184,7 @@ class LeftOut:
             each = [*names] if isinstance(names, Iterable) else [names]
         except TypeError:  # an array without axes
             each = [names]
-        self._names = {_checked(name) for name in each}
+        self.names = {_checked(name) for name in each}
         self._met: set[str] = set()
         self._held: dict[str, None] = {}  # in their order
 
@@ -177,9 +192,9 @@ class LeftOut:
         """Return whether an entry is left out."""
         full = full_name(name)
         self._held[name] = None
-        if full in self._names:
+        if full in self.names:
             self._met.add(full)
-        return full in self._names
+        return full in self.names
 
     def refuse_unmet(self, given: Collection[str]) -> None:
         """Refuse names that nothing had; options that are given serve as well.
@@ -188,7 +203,7 @@ class LeftOut:
         ------
         UsageError
         """
-        for name in sorted(self._names - self._met - {*given}):
+        for name in sorted(self.names - self._met - {*given}):
             # Options first: beside them a file may hold a thousand outputs.
             held = sorted(self._held, key=lambda one: full_name(one) not in KNOWN)
             there = f"there are {first_few([*map(printable, held)], _LISTED)}" if held else None

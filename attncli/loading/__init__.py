@@ -45,6 +45,7 @@ def read(
     *,
     dtype: str | None = None,
     header: str = "auto",
+    skipped: Collection[str] = (),
     stdin: BinaryIO | None = None,
 ) -> Contents:
     """Read what `source` names: one array, or a mapping of named entries.
@@ -58,6 +59,8 @@ def read(
         ``uint16`` and ``int16`` in NPY and NPZ) as bfloat16; other elements stay as they are.
     header : {"auto", "yes", "no"}
         Whether the first row of a table names its columns.
+    skipped : collection of str
+        Entries of a document that nobody will ask for: nothing in them is an error.
     stdin : binary file, optional
         What ``-`` reads; ``sys.stdin.buffer`` unless given.
 
@@ -77,7 +80,9 @@ def read(
     if header not in ("auto", "yes", "no"):
         raise UsageError(f"header: expected auto, yes or no; found {quoted(str(header))}")
     path, member = split_member(source)
-    opened = open_source(path, stdin)._replace(dtype=dtype, header=header)
+    opened = open_source(path, stdin)._replace(
+        dtype=dtype, header=header, skipped=frozenset(skipped)
+    )
     with refusals(opened.name):
         contents = format_of(opened).read(opened)
         return contents if member is None else _member(contents, member)

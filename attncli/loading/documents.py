@@ -105,7 +105,10 @@ def contents(document: Document, root: object) -> Contents:
     if isinstance(root, dict):
         if len(root) > _MAX_ENTRIES:
             raise document.refusal(f"expected at most {_MAX_ENTRIES:,} entries; found more", [])
-        entries = {name: _entry(document, name, value) for name, value in root.items()}
+        entries = {
+            name: Unread() if name in source.skipped else _entry(document, name, value)
+            for name, value in root.items()
+        }
         return LoadedMapping(entries, source.name, source.folder)
     if not isinstance(root, list):
         what = f"expected a list or a mapping; found the single value {_shown(root)}"

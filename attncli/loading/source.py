@@ -78,6 +78,8 @@ class Source(NamedTuple):
         ``bfloat16`` where 2-byte elements of NPY are to be read so; numbers in text are float64.
     header : {"auto", "yes", "no"}
         Whether the first row of a table names its columns.
+    skipped : frozenset of str
+        Entries of a document that nobody will ask for.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Source(NamedTuple):
     data: bytes = b""
     dtype: str | None = None
     header: str = "auto"
+    skipped: frozenset[str] = frozenset()
 
     def open(self) -> BinaryIO:
         """Open the bytes for reading and seeking."""
