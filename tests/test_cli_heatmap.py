@@ -14,7 +14,7 @@ import pytest
 from matplotlib.image import imread
 from oracle import attention_oracle
 from piping import piped
-from process import ROOT, Ran, long_but, run
+from process import ROOT, Ran, long_but, measured, run
 
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
@@ -326,6 +326,14 @@ def test_a_difference_of_one_batch_entry_without_heads(folder: Path, attncli: Ru
     assert shows_no_difference(text)
 
 
+def test_a_difference_holds_no_map_of_what_is_computed(folder: Path) -> None:
+    np.save("q.npy", np.random.default_rng(0).normal(size=(4096, 8)).astype(np.float32))
+    np.save("w.npy", np.full((4096, 4096), 1 / 4096, np.float32))
+    words = ("heatmap", "q.npy", "q.npy", "--minus", "w.npy", "--threads", "1")
+    # The file alone has 64 MiB, and two maps in float32 beside it 128.
+    measured(*words, most_megabytes=240).good()
+
+
 def test_a_difference_of_other_shapes_says_which(heads: np.ndarray, attncli: Run) -> None:
     ran = attncli("heatmap", "x.npy", "x.npy", "--minus", "one.npy", "--head", "0")
     (message,) = ran.messages
@@ -374,6 +382,19 @@ def test_tokens_that_are_given_take_the_place_of_labels_in_a_file(
     assert text.count("newer") >= 2
     assert not any(word in text for word in ("old", "past", "before"))
     assert "older" in attncli(command, "x.json").good().text
+
+
+@pytest.mark.parametrize("command", ["heatmap", "compute"])
+def test_a_sentence_is_as_many_labels_as_are_expected(
+    command: str, tutorial: Path, attncli: Run
+) -> None:
+    words = ("--key-labels", "The cat sat", "--query-labels", "a b,c d")
+    text = attncli(command, "q.csv", "k.csv", *words).good().text
+    assert all(f" {word} " in f" {' '.join(text.split())} " for word in ("The", "cat", "sat"))
+    assert "a b" in text  # two labels were expected and given
+    Path("The cat sat").write_text("x\ny\nz\n")
+    assert "The" not in attncli(command, "q.csv", "k.csv", *words[:2]).good().text
+    assert "found 4" in attncli(command, "q.csv", "k.csv", "--key-labels", "a b c d").messages[0]
 
 
 def test_a_picture_of_what_are_no_weights_says_so(tutorial: Path, attncli: Run) -> None:

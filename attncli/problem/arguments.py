@@ -352,9 +352,14 @@ def _window_side(name: str, side: object) -> int | None:
 def label_list(
     name: str, value: object, count: int, *, of: str, hint: str | None = None
 ) -> tuple[str, ...]:
-    """Return ``count`` labels; the hint is for another number of them."""
+    """Return ``count`` labels; the hint is for another number of them.
+
+    One text with blanks, where several labels are expected, is read as its words.
+    """
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
+    if isinstance(value, (list, tuple)) and len(value) == 1 < count and " " in str(value[0]):
+        value = str(value[0]).split()
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise UsageError(f"{name}: expected a list of labels; found {shown(value)}")
     if len(value) != count:
