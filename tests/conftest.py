@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -14,23 +13,13 @@ from pairs import beyond_pairs
 from process import Ran
 from threadpoolctl import threadpool_limits
 
-from attncli import engine
 from attncli.cli import _run
-from attncli.engine import plan, schedule, strategy, sweep
-from attncli.engine.plan import plan_blocks
+from attncli.engine import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Any
-
-    import numpy.typing as npt
-
-    from attncli.engine.parts import Block, Part
-    from attncli.engine.scratch import Scratch
-    from attncli.engine.tile import Rows
-
-    Array = npt.NDArray[Any]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -88,57 +77,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[at].add_marker("long")
 
 
-@pytest.fixture(params=[True, False], ids=["unpacked", "packed"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do what is done on processors with AVX-512 and on others, whichever this machine has."""
-    monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
-    unit = 1 / math.log(2) if request.param else 1.0
-    monkeypatch.setattr(strategy, "quickest_unit", lambda _: unit)
-    for module in (plan, sweep):
-        monkeypatch.setattr(module, "core_cache", lambda: 2**20)
-
-
-@pytest.fixture
-def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute small problems as large ones are."""
-    monkeypatch.setattr(engine, "suits_at_once", lambda _: False)
-
-
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> list[Block]:
-    """The blocks into which problems are cut from now on."""
-    blocks: list[Block] = []
-
-    def noted(*given: Any, **more: Any) -> tuple[list[Part], int]:
-        parts, columns = plan_blocks(*given, **more)
-        blocks.extend({id(block): block for block, _ in parts}.values())
-        return parts, columns
-
-    monkeypatch.setattr(schedule, "plan_blocks", noted)
-    return blocks
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["at once", "in blocks"])
-def at_once_and_in_blocks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compute small problems as they are, and again as large ones are."""
+@pytest.fixture(scope="module", params=["as it is", "in tiles", "in panels"])
+def every_path(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute small problems as they are, and as long ones are, on both kinds of processors."""
     with pytest.MonkeyPatch.context() as patch:
-        if not request.param:
-            patch.setattr(engine, "suits_at_once", lambda _: False)
+        if request.param != "as it is":
+            for name in ("_SCORES_OF_SHORT_HEAD", "_FEW_QUERIES", "_TILE_BYTES"):
+                patch.setattr(plan, name, 0)
+            patch.setattr(plan, "_LEAST_COLUMNS", 16)
+            patch.setattr(plan, "_BANDED_ROWS", 8)
+        if request.param == "in panels":
+            patch.setattr(plan, "_PANEL", 4)
+            patch.setattr(plan, "tiles_in_panels", lambda: True)
         yield
 
 
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many scores each tile has that the engine computes, in turn."""
-    sizes = []
-    score_calls = sweep.score_calls
-
-    def counted(rows: Rows, columns: tuple[int, int], out: Array, scratch: Scratch) -> Any:
-        sizes.append(out.size)
-        return score_calls(rows, columns, out, scratch)
-
-    monkeypatch.setattr(sweep, "score_calls", counted)
-    return sizes
+@pytest.fixture(scope="module", params=["own processor", "panels"])
+def processors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute as on this machine's processor, and as on one with AVX-512."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "panels":
+            patch.setattr(plan, "tiles_in_panels", lambda: True)
+        yield
 
 
 @pytest.fixture

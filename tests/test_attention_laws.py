@@ -20,7 +20,7 @@ from attncli import attention, pose, solve
 from attncli.errors import AttnWarning
 
 pytestmark = [
-    pytest.mark.usefixtures("at_once_and_in_blocks"),
+    pytest.mark.usefixtures("every_path"),
     pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
 ]
 

@@ -16,7 +16,7 @@ from attncli import attention
 
 pytestmark = [
     pytest.mark.peer,
-    pytest.mark.usefixtures("at_once_and_in_blocks"),
+    pytest.mark.usefixtures("every_path"),
     pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
     # What a peer says about its own future is not ours to mend.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),

@@ -14,7 +14,7 @@ from attncli import attention
 from attncli.numerics.dtypes import as_bfloat16
 
 pytestmark = [
-    pytest.mark.usefixtures("at_once_and_in_blocks"),
+    pytest.mark.usefixtures("every_path"),
     pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
 ]
 

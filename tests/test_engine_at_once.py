@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from nearness import assert_near
 
-from attncli import attention, engine, pose, solve
+from attncli import attention, pose, solve
 from attncli.errors import DataError
 
 OUTPUTS = [("context",), ("weights", "context", "lse"), ("scores",)]
@@ -89,33 +89,6 @@ def test_sums_of_scores_and_what_is_added_may_not(sign, outputs, ask):
         call(bias=bias)
     call(bias=np.where(SEEN, 0, -np.inf))  # which may be
     call(bias=np.where(SEEN, 0, bias), mask=SEEN)
-
-
-@pytest.mark.parametrize(
-    ("shape", "rules"),
-    [
-        ((1, 1, 128, 32), {"causal": True, "causal_align": "top-left"}),
-        ((4, 2, 20, 20), {"kv_lengths": [3, 20, 1, 7]}),
-        ((1, 8, 5, 5), {"alibi_slopes": True, "softcap": 2.0}),
-    ],
-)
-def test_the_results_are_those_of_blocks(shape, rules, monkeypatch):
-    random = np.random.default_rng(1)
-    batch, heads, queries, keys = shape
-    query = random.standard_normal((batch, heads, queries, 16))
-    key, value = random.standard_normal((2, batch, heads, keys, 16))
-    outputs = ("raw", "capped", "scores", "weights", "context", "lse")
-    call = partial(attention, query, key, value, **rules, outputs=outputs)
-    at_once = []
-    suits = engine.suits_at_once
-    monkeypatch.setattr(engine, "suits_at_once", lambda p: at_once.append(suits(p)) or at_once[-1])
-    ours = call()
-    monkeypatch.setattr(engine, "suits_at_once", lambda _: False)
-    theirs = call()
-    assert at_once == [True]
-    for name in outputs:
-        found, expected = getattr(ours, name), getattr(theirs, name)
-        assert_near(found, expected, rtol=1e-13, atol=1e-14, err_msg=name)
 
 
 @pytest.mark.parametrize("length", [5, 80])

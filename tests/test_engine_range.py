@@ -11,7 +11,7 @@ import pytest
 
 from attncli import attention
 
-pytestmark = pytest.mark.usefixtures("at_once_and_in_blocks")
+pytestmark = pytest.mark.usefixtures("processors")
 
 # One query's keys are cut into parts, whose sums are merged.
 IN_PARTS = 140_000

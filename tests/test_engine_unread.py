@@ -9,7 +9,7 @@ from nearness import assert_near
 from attncli import AttnError, attention, pose, solve
 from attncli.errors import AttnWarning, DataError
 
-pytestmark = pytest.mark.usefixtures("at_once_and_in_blocks")
+pytestmark = pytest.mark.usefixtures("every_path")
 
 WIDTH = 8
 # One query, several, and enough of each for every way through the engine.

@@ -1,12 +1,11 @@
-"""Problem in, attention out: no checks, no files, no printing.
+"""Problem in, attention out: no checks of arguments, no files, no printing.
 
-The queries are cut into blocks of one head or a few, and the keys of a block into tiles
-(`attncli.engine.plan`); `attncli.engine.block` computes a block. Small problems are computed at
-once instead (`attncli.engine.at_once`), and few queries over many keys some heads at a time
-(`attncli.engine.decoding`).
+There are two paths. The tiled one (`attncli.engine.flash`) never holds a row of scores. The formula
+(`attncli.engine.formula`) computes some heads or queries at a time, and everything that has a
+number for each query and key. `attncli.engine.plan` decides, and cuts the problem into parts.
 
-The same input gives the same bits on any number of threads: blocks do not depend on that number,
-and the heads that the formula computes at once do not affect each other.
+The same input gives the same bits on any number of threads, and heads and batch entries do not
+influence each other's.
 """
 
 from __future__ import annotations
@@ -17,16 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.at_once import attend_at_once, suits_at_once
-from attncli.engine.decoding import attend_few, few_parts, is_few
-from attncli.engine.folding import folded
-from attncli.engine.refusals import NotFiniteError
-from attncli.engine.size import is_serial, is_small, repays_threads
+from attncli.engine.formula import attend_part
+from attncli.engine.operands import NotFiniteError, prepare
+from attncli.engine.plan import (
+    formula_parts,
+    is_serial,
+    is_tiled,
+    repays_threads,
+    tiled_parts,
+    tiling_of,
+)
 from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
+    from attncli.engine.formula import Part
     from attncli.problem.problem import Problem
-    from attncli.threads.workers import Work
+    from attncli.threads.pool import Work
 
 __all__ = ["Progress", "attend", "result_shapes"]
 
@@ -72,13 +77,17 @@ def attend(
         problem = problem.read()
     if not outputs and not problem.visible.hides and problem.bias is None:
         return Attention(), 0  # nothing to compute, and every query sees a key
-    into = into or {}
+    results = {
+        name: into[name] if into and name in into else np.empty(shape, problem.dtype)
+        for name, shape in result_shapes(problem, outputs).items()
+    }
     with np.errstate(all="ignore"):
         try:
-            results, fully_masked = _compute(problem, outputs, threads, into, progress)
+            fully_masked = _fill(problem, results, threads, progress)
         except NotFiniteError:
+            # The inputs are read to say where the fault is, unless no query sees it.
             problem = problem.read()
-            results, fully_masked = _compute(problem, outputs, threads, into, progress)
+            fully_masked = _fill(problem, results, threads, progress)
     layout = problem.layout
     for name, array in results.items():
         results[name] = layout.join(array) if name == "context" else layout.drop(array)
@@ -99,41 +108,6 @@ def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
     return not problem.is_product or (problem.value is not None and "context" not in outputs)
 
 
-def _compute(
-    problem: Problem,
-    outputs: Collection[str],
-    threads: int | None,
-    into: Mapping[str, Array],
-    progress: Progress | None,
-) -> tuple[dict[str, Array], int]:
-    """Return the results, (B, H, L, ...), and how many rows are fully masked."""
-    at_once = _at_once(problem, outputs) if suits_at_once(problem) else None
-    if at_once is not None:
-        results, fully_masked = at_once
-        for name, room in into.items():
-            np.copyto(room, results[name])
-            results[name] = room
-        if progress is not None:
-            progress(1, 1)
-        return results, fully_masked
-    results = {
-        name: into[name] if name in into else np.empty(shape, problem.dtype)
-        for name, shape in result_shapes(problem, outputs).items()
-    }
-    return results, _fill(*folded(problem, results), threads, progress)
-
-
-def _at_once(problem: Problem, outputs: Collection[str]) -> tuple[dict[str, Array], int] | None:
-    if is_serial(problem):
-        return attend_at_once(problem, outputs, one_blas_thread=False)
-
-    # Imported late, so that a program with only a small problem starts faster.
-    from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
-
-    with single_blas_thread():
-        return attend_at_once(problem, outputs, one_blas_thread=True)
-
-
 def _fill(
     problem: Problem,
     results: dict[str, Array],
@@ -142,71 +116,65 @@ def _fill(
 ) -> int:
     """Fill the results, and return how many rows are fully masked."""
     if is_serial(problem):
-        return _run_here(problem, results, progress)
+        parts, work = _parts(problem, results)
+        return work(_counted(parts, progress), _go_on)
 
     # Imported late, so that a program with only a small problem starts faster.
     from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
+    from attncli.threads.cores import available_cores  # noqa: PLC0415
 
     with single_blas_thread():
-        if is_small(problem):
-            return _run_here(problem, results, progress)
-        return _run_threads(problem, results, threads, progress)
+        parts, work = _parts(problem, results)
+        queue = _counted(parts, progress)
+        count = min(threads or available_cores(), len(parts))
+        if count == 1 or not repays_threads(problem, count):
+            return work(queue, _go_on)
+
+        from attncli.threads.pool import spread  # noqa: PLC0415
+
+        return spread(work, queue, count)
 
 
-def _run_here(problem: Problem, results: dict[str, Array], progress: Progress | None) -> int:
-    parts, compute = _parts(problem, results, 1)
-    return compute(_queue(parts, progress), lambda: None)
+def _parts(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], Work[Part]]:
+    """Return the parts of a problem, and a function that computes those that it is given."""
+    operands = prepare(problem)
+    tiled = is_tiled(problem, results)
+    parts = tiled_parts(problem) if tiled else formula_parts(problem, results)
+    if len(parts) == 1 and not tiled:
+        return parts, lambda queue, _: sum(
+            [attend_part(operands, part, results, None) for part in queue]
+        )
 
+    # Imported late, as above.
+    from attncli.engine.flash import attend_block  # noqa: PLC0415
+    from attncli.engine.panels import Scratch  # noqa: PLC0415
 
-def _run_threads(
-    problem: Problem,
-    results: dict[str, Array],
-    threads: int | None,
-    progress: Progress | None,
-) -> int:
-    from attncli.threads.cores import available_cores  # noqa: PLC0415
-    from attncli.threads.workers import spread  # noqa: PLC0415
+    tiling = tiling_of(problem, parts)
 
-    count = threads or available_cores()
-    if not repays_threads(problem, count):
-        return _run_here(problem, results, progress)
-    parts, compute = _parts(problem, results, count)
-
-    def work(queue: Iterable[Any], check_stopped: Callable[[], None]) -> int:
-        # NumPy's error state is thread-local.
+    def work(queue: Iterable[Part], check_stopped: Callable[[], None]) -> int:
+        scratch = Scratch(problem.dtype)
+        fully_masked = 0
+        # NumPy's error state is that of a thread.
         with np.errstate(all="ignore"):
-            return compute(queue, check_stopped)
+            for part in queue:
+                check_stopped()
+                if tiled:
+                    fully_masked += attend_block(
+                        operands, part, tiling, results, scratch, check_stopped
+                    )
+                else:
+                    fully_masked += attend_part(operands, part, results, scratch)
+        scratch.release()
+        return fully_masked
 
-    queue = _queue(parts, progress)
-    return spread(work, queue, min(count, len(parts)), pinned=progress is None)
-
-
-def _parts(
-    problem: Problem, results: dict[str, Array], threads: int
-) -> tuple[list[Any], Work[Any]]:
-    """Return the parts of a problem, and a function that computes the parts it is given."""
-    # The formula views several heads of a result as one, so results must be contiguous.
-    if is_few(problem) and all(array.flags.c_contiguous for array in results.values()):
-        return _parts_of_few(problem, results, threads)
-
-    from attncli.engine.schedule import schedule_blocks  # noqa: PLC0415
-
-    return schedule_blocks(problem, results)
+    return parts, work
 
 
-def _parts_of_few(
-    problem: Problem, results: dict[str, Array], threads: int
-) -> tuple[list[Any], Work[Any]]:
-    def compute(queue: Iterable[Any], check_stopped: Callable[[], None]) -> int:
-        for part in queue:
-            check_stopped()
-            attend_few(problem, results, part)
-        return 0
-
-    return few_parts(problem, threads), compute
+def _go_on() -> None:
+    """Stop nothing: the thread that calls it gets Ctrl-C itself."""
 
 
-def _queue(parts: list[Any], progress: Progress | None) -> Iterator[Any]:
+def _counted(parts: list[Part], progress: Progress | None) -> Iterator[Part]:
     for done, part in enumerate(parts):
         if progress is not None:
             progress(done, len(parts))

@@ -1,11 +1,11 @@
-"""Panels: groups of queries, with the query as the last axis of every array.
+"""The axes of tiles, and the memory that a worker reuses for all of them.
 
-A tile of scores is (N, P, C, R): N heads, P panels of R queries each, C keys. `as_panels` is
-such a view of a matrix with a row for each query. On some processors BLAS multiplies matrices
-as small as a panel without packing them, and sums and maxima over keys are vectorised along R.
+A tile of scores is (G, N, P, C, R): C keys, and the queries of G groups of heads with N heads
+each, in P panels of R queries. All heads of a group read the same key and value head, so one
+`np.matmul` multiplies every panel with the keys of its group.
 
-In memory, tiles are key-major: the R queries of a key are contiguous. Where weights are asked
-for, they are query-major instead, like the result: the keys of a query are contiguous.
+In memory a tile is either *query-major*, the keys of a query lie side by side, or *key-major*, the
+queries of a key do. `TileShape.array` allocates both under the same axes.
 """
 
 from __future__ import annotations
@@ -17,240 +17,140 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable
 
-    from attncli.engine.calls import Call
-    from attncli.engine.scratch import Scratch
-
-__all__ = [
-    "LONGEST_PRODUCT",
-    "PANEL",
-    "TileLayout",
-    "add_up",
-    "allocate",
-    "as_panels",
-    "by_query_head",
-    "is_key_major",
-    "paired",
-    "product",
-    "product_in_chunks",
-    "row_max",
-    "sum_in_chunks",
-]
+__all__ = ["Scratch", "TileShape", "row_sums", "weighted_sum"]
 
 Array = npt.NDArray[Any]
 
-# Queries in a panel where BLAS does not pack: the fastest size of such products.
-PANEL = 64
-# Keys that a maximum over keys folds into one longer row.
-_FOLD = 16
-# A product adds up one key after the other, and its rounding errors grow with their number.
-LONGEST_PRODUCT = 4096
-# Likewise where a result has so few rows or columns.
-_LONGEST_NARROW, _NARROW = 128, 16
-_MOST_ADDENDS = 128
+# Bytes of a cache line: products are faster if their operands begin at one.
+_LINE = 64
+# Bytes of scratch memory that may stay allocated between calls, for each thread.
+_KEPT = 2**23
+# Arrays that are remembered by what they depend on; the edges of a block need few.
+_REMEMBERED = 8
+# BLAS adds up one number after the other, and rounding errors grow with how many there are. So a
+# sum of exponentials adds at most so many, and a product for the context at most so many keys.
+_LONGEST_SUM, _LONGEST_PRODUCT = 128, 4096
+# NumPy releases the interpreter's lock during a product only if it has more than 500 results.
+_FREE_RESULTS, _SHORTEST_PRODUCT = 501, 256
 
 
-class TileLayout(NamedTuple):
-    """The memory layout of a block's tiles, and how its products are cut.
+class TileShape(NamedTuple):
+    """How the queries of a block are arranged.
 
     Attributes
     ----------
+    groups, heads, panels, rows : int
+        G groups of N heads, each with P panels of R queries.
     query_major : bool
-        Whether the keys of a query are contiguous, rather than the queries of a key.
-    chunk : int
-        Keys in one product; 0 for all keys of a tile. Set for weights whose rows are far apart
-        in memory: these are computed in a buffer of their own, from a transposed copy of the
-        keys.
+        The memory order.
     """
 
+    groups: int
+    heads: int
+    panels: int
+    rows: int
     query_major: bool
-    chunk: int = 0
+
+    def array(self, scratch: Scratch, name: str, width: int) -> Array:
+        """Return a scratch array (G, N, P, width, R)."""
+        lead = self.groups, self.heads, self.panels
+        if self.query_major:
+            return scratch.array(name, (*lead, self.rows, width)).swapaxes(3, 4)
+        return scratch.array(name, (*lead, width, self.rows))
+
+    def view(self, array: Array) -> Array:
+        """Return a view (G, N, P, width, R) of an array (heads, queries, width).
+
+        An axis of length 1 stands for all heads or queries, and stays of length 1.
+        """
+        heads, queries, width = array.shape
+        groups = (self.groups, self.heads) if heads > 1 else (1, 1)
+        panels = (self.panels, self.rows) if queries > 1 else (1, 1)
+        view: Array = array.reshape(*groups, *panels, width).swapaxes(3, 4)
+        return view
+
+    def by_head(self, array: Array) -> Array:
+        """Return an array (G, N, P, …, R) as (heads, numbers), in the order of its memory."""
+        if array.ndim == 5 and self.query_major:
+            array = array.swapaxes(3, 4)
+        return array.reshape(self.groups * self.heads, -1)
 
 
-def as_panels(matrix: Array, panel: int) -> Array:
-    """Return a view (..., P, columns, R) of matrices with a row for each query.
+class Scratch:
+    """Arrays of one worker, each reused under its name. New memory costs page faults."""
 
-    Parameters
-    ----------
-    matrix : ndarray (..., P · R, columns) or (..., 1, columns)
-        A single row applies to all queries.
-    panel : int
-        R.
+    _spare: list[dict[str, Array]] = []  # noqa: RUF012 - shared by all workers
 
-    Returns
-    -------
-    ndarray (..., P, columns, R) or (..., 1, columns, 1)
-    """
-    *lead, count, columns = matrix.shape
-    rows = 1 if count == 1 else panel
-    view: Array = matrix.reshape(*lead, count // rows, rows, columns).swapaxes(-2, -1)
-    return view
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._views: dict[tuple[str, tuple[int, ...]], Array] = {}
+        self._remembered: dict[Hashable, Array] = {}
+        try:
+            self._memory = self._spare.pop()
+        except IndexError:
+            self._memory = {}
 
+    def array(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return an array with any content; it overwrites the last one of the same name."""
+        view = self._views.get((name, shape))
+        if view is None:
+            size = math.prod(shape) * self._dtype.itemsize
+            held = self._memory.get(name)
+            if held is None or held.size < size:
+                fresh = np.empty(size + _LINE, np.uint8)
+                start = -fresh.ctypes.data % _LINE
+                held = self._memory[name] = fresh[start : start + size]
+                self._views = {key: one for key, one in self._views.items() if key[0] != name}
+            view = self._views[name, shape] = held[:size].view(self._dtype).reshape(shape)
+        return view
 
-def paired(matrix: Array, panels: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield views of matrices and of panels with the same queries in the same order.
+    def remembered(self, form: Hashable, make: Callable[[], Array]) -> Array:
+        """Return the array that was made for the same form before, or make it now."""
+        array = self._remembered.get(form)
+        if array is None:
+            if len(self._remembered) == _REMEMBERED:
+                self._remembered.clear()
+            array = self._remembered[form] = make()
+        return array
 
-    The first views are of the full panels, the second ones of the last panel, if it has more
-    queries than are left.
-
-    Parameters
-    ----------
-    matrix : ndarray (N, queries, columns)
-    panels : ndarray (N, P, columns, R)
-    """
-    count, panel = matrix.shape[1], panels.shape[3]
-    full = count // panel
-    if full:
-        yield as_panels(matrix[:, : full * panel], panel), panels[:, :full]
-    if full * panel < count:
-        rest = matrix[:, full * panel :].swapaxes(1, 2)
-        yield rest, panels[:, full, :, : rest.shape[2]]
-
-
-def allocate(make: Callable[..., Array], shape: tuple[int, ...], layout: TileLayout) -> Array:
-    """Return an array (N, P, columns, R) in a layout, made by a function of its memory shape."""
-    heads, panels, columns, panel = shape
-    if layout.query_major:
-        return make(heads, panels, panel, columns).swapaxes(2, 3)
-    return make(*shape)
+    def release(self) -> None:
+        """Leave the memory to the next worker, unless it is much."""
+        if sum(held.nbytes for held in self._memory.values()) <= _KEPT:
+            self._spare.append(self._memory)
 
 
-def is_key_major(tile: Array) -> bool:
-    """Return whether the queries of a key are contiguous in a tile (N, P, columns, R)."""
-    return tile.strides[3] == tile.itemsize
-
-
-def row_max(tile: Array) -> Array:
-    """Return the highest score of each query: (N, P, R) of a tile (N, P, columns, R)."""
-    heads, panels, columns, panel = tile.shape
-    fold = math.gcd(columns, _FOLD)
-    if fold == 1 or not tile.flags.c_contiguous:
-        return np.asarray(tile.max(axis=2))
-    # NumPy's reduction works row by row, so fewer and longer rows are faster.
-    folded = tile.reshape(heads, panels, columns // fold, fold * panel).max(axis=2)
-    return np.asarray(folded.reshape(heads, panels, fold, panel).max(axis=2))
-
-
-def by_query_head(matrices: Array, heads: int) -> Array:
-    """Add axes to matrices (G, a, b) of keys or values, so that each meets its N / G query heads.
-
-    Returns
-    -------
-    ndarray (a, b), (N, 1, a, b) or (G, 1, 1, a, b)
-        A view. The first is for G = 1, the second for G = N.
-    """
-    groups = len(matrices)
-    if groups == 1:
-        alone: Array = matrices[0]
-        return alone
-    return matrices[:, None] if groups == heads else matrices[:, None, None]
-
-
-def product(left: Array, right: Array, out: Array) -> Call:
-    """Return the call that writes the products of matrices with the panels of their heads.
-
-    Parameters
-    ----------
-    left : ndarray (..., a, b)
-        From `by_query_head`.
-    right : ndarray (N, P, b, R)
-    out : ndarray (N, P, a, R)
-    """
-    if left.ndim < 5:
-        return np.matmul, (left, right, out)
-    return np.matmul, (left, *_grouped(left, right, out))
-
-
-def product_in_chunks(left: Array, right: Array, out: Array, chunk: int) -> Iterator[Call]:
-    """Yield the calls of `product` with so many rows of the left matrices in each; 0 for all."""
-    whole = left.shape[-2] // chunk * chunk if chunk else 0
-    if whole:
-        grouped = _grouped(left, right[:, :, None], _chunked(out[:, :, :whole], chunk))
-        yield np.matmul, (_cut_rows(left[..., :whole, :], chunk), *grouped)
-    if whole < left.shape[-2]:
-        yield product(left[..., whole:, :], right, out[:, :, whole:])
-
-
-def sum_in_chunks(
-    values: Array, tile: Array, out: Array, chunk: int, scratch: Scratch
-) -> Iterator[Call]:
-    """Yield the calls that write the sums of values, weighted by tiles.
-
-    Parameters
-    ----------
-    values : ndarray (..., keys, E)
-        From `by_query_head`.
-    tile : ndarray (N, P, keys, R)
-    out : ndarray (N, P, E, R)
-    chunk : int
-        Keys in one product; 0 for as many as lose no digits.
-    scratch : Scratch
-        Holds the sums of the chunks.
-    """
-    keys = values.shape[-2]
-    longest = _longest_product(out)
-    if not chunk and keys > longest:
-        chunk = longest
-    whole = keys // chunk * chunk if chunk else 0
+def row_sums(tile: Array) -> Array:
+    """Return the sums of a tile (…, keys, queries) over its keys, (…, queries)."""
+    keys = tile.shape[-2]
+    whole = keys // _LONGEST_SUM * _LONGEST_SUM
+    ones = np.ones(_LONGEST_SUM, tile.dtype)
     if not whole:
-        yield product(values.swapaxes(-2, -1), tile, out)
-        return
-    cut, rest = values[..., :whole, :], values[..., whole:, :]
-    heads, panels, width, panel = out.shape
-    parts = scratch.buffer("chunks", heads, panels, whole // chunk, panel, width).swapaxes(3, 4)
-    grouped = _grouped(values, _chunked(tile[:, :, :whole], chunk), parts)
-    yield np.matmul, (_cut_rows(cut, chunk).swapaxes(-2, -1), *grouped)
-    yield add_up, (parts, out)
-    if rest.shape[-2]:
-        room = scratch.buffer("rest of chunks", heads, panels, panel, width).swapaxes(2, 3)
-        yield product(rest.swapaxes(-2, -1), tile[:, :, whole:], room)
-        yield np.add, (out, room, out)
+        return np.asarray(np.matmul(ones[:keys], tile))
+    *lead, _, queries = tile.shape
+    pieces = tile[..., :whole, :].reshape(*lead, -1, _LONGEST_SUM, queries)
+    # NumPy adds numbers that lie side by side in pairs, which keeps rounding errors small.
+    total = np.matmul(ones, pieces).swapaxes(-1, -2).copy().sum(axis=-1)
+    if whole < keys:
+        total += np.matmul(ones[: keys - whole], tile[..., whole:, :])
+    return np.asarray(total)
 
 
-def _longest_product(out: Array) -> int:
-    """Return how many keys a product that writes (N, P, E, R) may add up in sequence.
-
-    Of narrow matrices BLAS adds up one key after the other, otherwise in several sums.
-    """
-    width, panel = out.shape[2:]
-    return _LONGEST_NARROW if min(width, panel) <= _NARROW and panel > 1 else LONGEST_PRODUCT
-
-
-def add_up(parts: Array, out: Array) -> None:
-    """Write the sum of parts (N, P, parts, ...) over the third axis.
-
-    NumPy adds one after the other there, so rounding errors grow with their number: of many
-    parts, the sums of some are added up.
-    """
-    count = parts.shape[2]
-    groups = count // _MOST_ADDENDS
-    if groups < 2:
-        np.add.reduce(parts, axis=2, out=out)
-        return
-    whole = groups * _MOST_ADDENDS
-    cut = parts[:, :, :whole].reshape(*parts.shape[:2], groups, _MOST_ADDENDS, *parts.shape[3:])
-    add_up(np.add.reduce(cut, axis=3), out)
-    if whole < count:
-        out += np.add.reduce(parts[:, :, whole:], axis=2)
-
-
-def _cut_rows(matrices: Array, chunk: int) -> Array:
-    """Return a view of matrices (..., a, b) as (..., chunks, chunk, b)."""
-    *lead, _, width = matrices.shape
-    view: Array = matrices.reshape(*lead, -1, chunk, width)
-    return view
-
-
-def _chunked(tile: Array, chunk: int) -> Array:
-    """Return a view of a tile (N, P, a, R) as (N, P, chunks, chunk, R)."""
-    heads, panels, _, panel = tile.shape
-    view: Array = tile.reshape(heads, panels, -1, chunk, panel)
-    return view
-
-
-def _grouped(left: Array, *arrays: Array) -> Sequence[Array]:
-    """Return views of arrays (N, ...) as (G, N / G, ...), if the left is so by `by_query_head`."""
-    if left.ndim < 5:
-        return arrays
-    return [array.reshape(len(left), -1, *array.shape[1:]) for array in arrays]
+def weighted_sum(weights: Array, value: Array) -> Array:
+    """Return weights @ value, (…, R, S) by (…, S, E), in pieces of many keys."""
+    rows, keys = weights.shape[-2:]
+    freeing = -(-_FREE_RESULTS // (rows * value.shape[-1]))
+    pieces = max(
+        freeing if keys >= freeing * _SHORTEST_PRODUCT else 1, -(-keys // _LONGEST_PRODUCT)
+    )
+    if pieces == 1:
+        return np.asarray(weights @ value)
+    step = keys // pieces
+    whole = pieces * step
+    cut = weights[..., :whole].reshape(*weights.shape[:-1], pieces, step).swapaxes(-2, -3)
+    total = cut @ value[..., :whole, :].reshape(*value.shape[:-2], pieces, step, value.shape[-1])
+    context = total.sum(axis=-3)
+    if whole < keys:
+        context += weights[..., whole:] @ value[..., whole:, :]
+    return np.asarray(context)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.engine import attend
 from attncli.engine.operands import prepare, rotated
-from attncli.engine.size import suits_formula
+from attncli.engine.plan import suits_formula
 from attncli.errors import DataError
 from attncli.errors.names import OUTPUTS
 from attncli.numerics.dtypes import widen

@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["multiplies_unpacked", "single_blas_thread", "use_one_thread"]
-
-# OpenBLAS's names of processors with AVX-512, the only ones with kernels for small matrices.
-_UNPACKED = {"SkylakeX", "Cooperlake", "Sapphirerapids"}
+__all__ = ["single_blas_thread", "use_one_thread"]
 
 
 @contextmanager
@@ -55,12 +52,6 @@ def use_one_thread() -> None:
     for library in _libraries():
         if _is_per_thread(library):
             library.set_num_threads(1)
-
-
-@cache
-def multiplies_unpacked() -> bool:
-    """Return whether BLAS multiplies small matrices at full speed without packing them."""
-    return any(getattr(library, "architecture", None) in _UNPACKED for library in _libraries())
 
 
 class _ProcessWide:

@@ -1,4 +1,4 @@
-"""How many cores this process may use, and how large the cache of one is."""
+"""How many cores this process may use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 from functools import cache
 from pathlib import Path
 
-__all__ = ["available_cores", "core_cache"]
+__all__ = ["available_cores"]
 
 _GROUPS = Path("/sys/fs/cgroup")
-_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 
 
 def available_cores() -> int:
@@ -19,18 +18,6 @@ def available_cores() -> int:
     else:
         cores = os.cpu_count() or 1
     return max(1, min(cores, quota(_GROUPS, *_own_groups()) or cores))
-
-
-@cache
-def core_cache(file: Path = _CACHE) -> int:
-    """Return the bytes of a core's own second-level cache; 0 if the system does not tell.
-
-    References
-    ----------
-    Linux kernel documentation, "sysfs-devices-system-cpu": ``cache/index*/size``, such as 2048K.
-    """
-    text = _text(file).strip()
-    return int(text[:-1]) * 1024 if text.endswith("K") and text[:-1].isdigit() else 0
 
 
 @cache

@@ -46,7 +46,7 @@ def _spread(x: Array, matrix: Array, threads: int | None) -> Array:
     # A program with only small products starts without these.
     from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
     from attncli.threads.cores import available_cores  # noqa: PLC0415
-    from attncli.threads.workers import spread  # noqa: PLC0415
+    from attncli.threads.pool import spread  # noqa: PLC0415
 
     rows = x.reshape(-1, x.shape[-1])
     made = np.empty((len(rows), matrix.shape[1]), x.dtype)

@@ -1,5 +1,6 @@
 """Scores that no bound is known of are exponentiated without a shift so long as that is safe."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -7,14 +8,11 @@ import pytest
 from nearness import assert_near
 
 from attncli import DataError, attention
-from attncli.engine import block, plan
-from attncli.engine.exponentials import score_floor
-from attncli.engine.strategy import Shift
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
 pytestmark = [
-    pytest.mark.usefixtures("kernels", "in_blocks"),
+    pytest.mark.usefixtures("processors"),
     pytest.mark.filterwarnings("ignore:.*no alignment given"),
 ]
 
@@ -24,20 +22,6 @@ def qkv(request):
     random = np.random.default_rng(3)
     lengths = QUERIES, KEYS, KEYS
     return [random.standard_normal((2, n, WIDTH)).astype(request.param) for n in lengths]
-
-
-@pytest.fixture
-def swept(monkeypatch):
-    """Which blocks were swept, each with whether a shift was subtracted."""
-    shifts = []
-    made = block.Sweep
-
-    def counted(rows, *rest, **options):
-        shifts.append(rows.strategy.shift is Shift.APPLIED)
-        return made(rows, *rest, **options)
-
-    monkeypatch.setattr(block, "Sweep", counted)
-    return shifts
 
 
 def formula(query, key, value, bias):
@@ -73,10 +57,9 @@ def random_bias():
 
 
 class TestABias:
-    def test_of_moderate_numbers_needs_no_shift(self, qkv, swept):
+    def test_of_moderate_numbers_needs_no_shift(self, qkv):
         bias = 3 * random_bias()
         assert_is_the_formula(qkv, bias, bias=bias)
-        assert not any(swept)
 
     @pytest.mark.parametrize("shape", [(1, KEYS), (QUERIES, 1), (2, QUERIES, 1)])
     def test_that_is_one_for_many(self, shape, qkv):
@@ -84,11 +67,10 @@ class TestABias:
         assert_is_the_formula(qkv, bias, bias=bias)
 
     @pytest.mark.parametrize("key", [0, 500, KEYS - 1])
-    def test_too_high_for_some_keys(self, key, qkv, swept):
+    def test_too_high_for_some_keys(self, key, qkv):
         bias = random_bias()
         bias[:, 70:, key] += 1000
         assert_is_the_formula(qkv, bias, bias=bias)
-        assert any(swept)
 
     @pytest.mark.parametrize("key", [0, KEYS - 1])
     @pytest.mark.parametrize("outputs", [("lse",), ("scores", "lse")], ids="-".join)
@@ -105,10 +87,9 @@ class TestABias:
         assert_is_the_formula(qkv, bias, bias=bias)
 
     @pytest.mark.parametrize("hidden", [-np.inf, -1e9, -75, -650])
-    def test_that_hides(self, hidden, qkv, swept):
+    def test_that_hides(self, hidden, qkv):
         bias = np.where(np.random.default_rng(6).random((QUERIES, KEYS)) < 0.3, hidden, 0)
         assert_is_the_formula(qkv, bias, bias=bias)
-        assert not any(swept)
 
     def test_that_hides_all_from_some_queries(self, qkv):
         bias = np.zeros((QUERIES, KEYS))
@@ -132,13 +113,11 @@ class TestHotScores:
     """|q · k| may exceed what the bound allows though no score does."""
 
     @pytest.mark.parametrize("factor", [3, 6, 12, 25])
-    def test_are_shifted_where_they_must_be(self, factor, qkv, swept):
+    def test_are_shifted_where_they_must_be(self, factor, qkv):
         query, key, value = qkv
         assert_is_the_formula((query * factor, key, value), 0)
-        if qkv[0].dtype == np.float32:
-            assert any(swept) is (factor > 6)
 
-    def test_with_a_softcap(self, qkv, swept):
+    def test_with_a_softcap(self, qkv):
         query, key, value = qkv
         answer = attention(query * 4, key, value, softcap=50, layout="hsd", outputs=ONLY)
         raw = (query * 4).astype(float) @ key.astype(float).swapaxes(1, 2) / np.sqrt(WIDTH)
@@ -146,7 +125,6 @@ class TestHotScores:
         powers = np.exp(scores)
         context = powers @ value / powers.sum(-1, keepdims=True)
         assert_near(answer.context, context, rtol=2e-4, atol=1e-5)
-        assert not any(swept)
 
     def test_of_keys_that_are_hidden(self, qkv):
         query, key, value = (array.copy() for array in qkv)
@@ -174,66 +152,29 @@ class TestQueriesThatSeeNothing:
             (EARLIER & (np.arange(QUERIES) < 250)[:, None], {"query_lengths": 250, "causal": True}),
         ],
     )
-    def test_are_no_reason_for_a_shift(self, seen, options, qkv, swept):
+    def test_are_no_reason_for_a_shift(self, seen, options, qkv):
         added = np.where(seen, self.BIAS, -np.inf)
         assert_is_the_formula(qkv, added, bias=self.BIAS, **options)
-        assert not any(swept)
 
-    def test_by_a_bias(self, qkv, swept):
+    def test_by_a_bias(self, qkv):
         bias = np.where(self.SEEN, self.BIAS, -np.inf)
         assert_is_the_formula(qkv, bias, bias=bias)
-        assert not any(swept)
 
     @pytest.mark.parametrize(
         "options", [{"key_padding_mask": PADDING, "causal": True}, {"mask": SEEN}]
     )
-    def test_beside_high_scores(self, options, qkv, swept):
+    def test_beside_high_scores(self, options, qkv):
         high = [200 * qkv[0], *qkv[1:]]
         assert_is_the_formula(high, np.where(self.SEEN, 0, -np.inf), **options)
-        assert swept.count(True) == swept.count(False)  # watched, and then with a shift
 
     @pytest.mark.parametrize("query", [0, 99, 100, 319])
-    def test_are_told_from_those_whose_scores_are_low(self, query, qkv, swept):
+    def test_are_told_from_those_whose_scores_are_low(self, query, qkv):
         bias = self.BIAS.copy()
         bias[1, query] -= 1000
         seen = self.SEEN.copy()
         seen[query, -1] = True
         added = np.where(seen, bias, -np.inf)
         assert_is_the_formula(qkv, added, bias=bias, mask=seen)
-        assert any(swept)
-
-
-class TestAWindowOverManyBlocks:
-    """There the keys of all steps are views of those of the first."""
-
-    LENGTH = 2112
-    # Queries at every place of a panel, and the last one.
-    JUDGED = slice(1, None, 5)
-
-    @pytest.fixture
-    def long(self):
-        random = np.random.default_rng(7)
-        return [random.standard_normal((4, self.LENGTH, WIDTH)).astype("f") for _ in range(3)]
-
-    @pytest.fixture
-    def behind(self):
-        return np.arange(self.LENGTH)[self.JUDGED, None] - np.arange(self.LENGTH)
-
-    def assert_is_the_formula(self, qkv, added, behind, **options):
-        answer = attention(*qkv, window=(200, 0), layout="hsd", outputs=("context",), **options)
-        added = np.where((behind >= 0) & (behind <= 200), added, -np.inf)
-        query, key, value = (array[:1] for array in qkv)
-        context, _ = formula(query[:, self.JUDGED], key, value, added)
-        assert_near(answer.context[:1, self.JUDGED], context, rtol=2e-4, atol=4e-5)
-
-    def test_with_a_bias(self, long, behind):
-        # It would be that of the first step.
-        bias = np.random.default_rng(8).standard_normal((self.LENGTH, self.LENGTH))
-        self.assert_is_the_formula(long, bias[self.JUDGED], behind, bias=bias)
-
-    def test_with_alibi(self, long, behind):
-        slopes = np.array([0.1, 0.2, 0.3, 0.4])
-        self.assert_is_the_formula(long, -0.1 * np.abs(behind), behind, alibi_slopes=slopes)
 
 
 @pytest.mark.parametrize("offset", [0, 600, 5000, 10**6])
@@ -258,9 +199,7 @@ class TestALongWayWithAlibi:
     JUDGED = slice(4, None, 5)
 
     @pytest.fixture
-    def long(self, monkeypatch):
-        # Fewer cores get longer blocks, of which fewer keys are too far.
-        monkeypatch.setattr(plan, "_has_few_cores", lambda: False)
+    def long(self):
         random = np.random.default_rng(9)
         return [random.standard_normal((1, self.LENGTH, WIDTH)).astype("f") for _ in range(3)]
 
@@ -273,9 +212,8 @@ class TestALongWayWithAlibi:
         return formula(query[:, self.JUDGED], key, value, added)
 
     @pytest.mark.parametrize("offset", [0, -40])
-    def test_only_near_keys_are(self, offset, long, computed):
+    def test_only_near_keys_are(self, offset, long):
         self.assert_is_the_formula(long, offset)
-        assert sum(computed) < 0.6 * self.LENGTH**2
 
     def test_all_are_where_most_queries_are_far_from_any(self, long):
         self.assert_is_the_formula(long, 1900)
@@ -289,14 +227,8 @@ class TestALongWayWithAlibi:
         assert_near(answer.context[:, self.JUDGED], context, rtol=2e-4, atol=4e-4)
         assert_near(answer.lse[:, self.JUDGED], lse, rtol=2e-4, atol=4e-4)
 
-    def test_a_softcap_keeps_the_scores_of_far_keys_down(self, long, computed):
-        query, key, value = long
-        options = {"alibi_slopes": [0.5], "softcap": 1.0, "outputs": ("context",)}
-        attention(100 * query, key, value, layout="hsd", **options)
-        assert sum(computed) < 0.6 * self.LENGTH**2
-
     @pytest.mark.parametrize("place", [700, 2116])
-    def test_a_far_key_of_a_high_score_counts(self, place, long, computed):
+    def test_a_far_key_of_a_high_score_counts(self, place, long):
         """Beyond a block, it scores 30 everywhere: as high as its length allows."""
         query, key, value = long
         query, key = np.zeros_like(query), key / 1000
@@ -306,13 +238,11 @@ class TestALongWayWithAlibi:
         context, lse = self.formula((query, key, value), -0.5 * self.far())
         assert_near(answer.context[:, self.JUDGED], context, rtol=2e-4, atol=4e-4)
         assert_near(answer.lse[:, self.JUDGED], lse, rtol=2e-4, atol=4e-4)
-        assert sum(computed) < 0.6 * self.LENGTH**2
 
-    def test_all_are_where_slopes_pull_to_far_keys(self, long, computed):
+    def test_all_are_where_slopes_pull_to_far_keys(self, long):
         answer = attention(*long, alibi_slopes=[-0.01], layout="hsd", outputs=ONLY)
         context, _ = self.formula(long, 0.01 * self.far())
         assert_near(answer.context[:, self.JUDGED], context, rtol=2e-4, atol=4e-5)
-        assert sum(computed) >= self.LENGTH**2
 
     def test_scores_are_given_of_all(self, long):
         answer = attention(*long, alibi_slopes=[0.5], layout="hsd", outputs=("scores",))
@@ -378,7 +308,7 @@ class TestValuesOfAllSizes:
         )
         assert_near(answer.context[0], expected, rtol=1e-4)
 
-    def test_queries_that_see_nothing_do_not_count(self, one_large, swept):
+    def test_queries_that_see_nothing_do_not_count(self, one_large):
         query, key, value = one_large
         value[:] = 1
         bias = np.zeros((QUERIES, KEYS))
@@ -386,7 +316,6 @@ class TestValuesOfAllSizes:
         with pytest.warns(UserWarning, match="20 of 320 queries"):
             answer = attention(query, key, value, bias=bias, layout="hsd", outputs=ONLY)
         assert_near(answer.context[0, 20:], 1, rtol=1e-5)
-        assert not any(swept)
 
 
 @pytest.mark.parametrize("queries", [320, 600])
@@ -480,7 +409,7 @@ def test_a_large_value_just_beyond_the_reach_of_alibi_counts():
     says that any are.
     """
     keys, within, cap = 70_000, 1000, 5.0
-    slope = (cap - score_floor(np.dtype(np.float32))) / within
+    slope = (cap - math.log(2.0**-99)) / within
     query = np.full((1, 16), 10.0, np.float32)
     key = np.full((keys, 16), 10.0, np.float32)
     value = np.full((keys, 16), 1e-9, np.float32)

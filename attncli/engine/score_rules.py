@@ -1,0 +1,181 @@
+"""From raw scores to scores: softcap, bias, ALiBi and hiding, in this order, for every path.
+
+Rules are cut out for the part of the scores at hand as arrays (B, H, L, S) whose axes may have
+length 1. Each path gives a function that turns such an array into one that broadcasts to its own
+scores: as it is, or in the panels of a tile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.numerics.dtypes import widen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem.problem import Problem
+
+__all__ = [
+    "Place",
+    "add_rules",
+    "hidden_as_infinity",
+    "hiding_parts",
+    "log_denominator",
+    "seen_at",
+    "share_beside_sinks",
+]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Span = tuple[int, int]
+
+
+class Place(NamedTuple):
+    """A part of the scores (B, H, L, S), each axis as (start, stop)."""
+
+    entries: Span
+    heads: Span
+    rows: Span
+    columns: Span
+
+    def cut(self, array: Array) -> Array:
+        """Return the part of an array that broadcasts to the scores, as a view (B, H, L, S)."""
+        index = (
+            slice(*span) if length > 1 else slice(None)
+            for span, length in zip(self, array.shape, strict=True)
+        )
+        part: Array = array[tuple(index)]
+        return part
+
+
+def add_rules(
+    problem: Problem,
+    scores: Array,
+    place: Place,
+    fit: Callable[[Array], Array],
+    keep: Callable[[str, Array], None] | None = None,
+) -> None:
+    """Cap raw scores in place, and add bias and ALiBi.
+
+    Parameters
+    ----------
+    problem : Problem
+    scores : ndarray
+        Scaled products, in nats.
+    place : Place
+    fit : callable
+        Turns an array (B, H, L, S) into one that broadcasts to the scores.
+    keep : callable, optional
+        Called with the name of a stage and the scores at that stage.
+    """
+    if keep is not None:
+        keep("raw", scores)
+    # The softcap comes before bias and mask, or it would squeeze −inf back into range.
+    if problem.softcap is not None:
+        _cap(scores, problem.softcap)
+    if keep is not None:
+        keep("capped", scores)
+    if problem.bias is not None:
+        np.add(scores, fit(widen(place.cut(problem.bias), problem.dtype)), out=scores)
+    if problem.alibi_slopes is not None:
+        np.subtract(scores, fit(_penalties(problem, place)), out=scores)
+
+
+def seen_at(problem: Problem, place: Place) -> Bools | None:
+    """Return which keys are seen, (B or 1, H or 1, L, S); None where all of them are."""
+    visible = problem.visible
+    entries = range(*place.entries)
+    if visible.entries == 1:
+        entries = entries[:1]
+    heads = slice(*place.heads)
+    tiles = [visible.tile(entry, heads, place.rows, place.columns) for entry in entries]
+    if all(tile is None for tile in tiles):
+        return None
+    several = [np.ones((1, 1, 1), np.bool_) if tile is None else tile for tile in tiles]
+    several = [tile[None] if tile.ndim == 2 else tile for tile in several]
+    return np.stack(np.broadcast_arrays(*several)) if len(several) > 1 else several[0][None]
+
+
+def hiding_parts(problem: Problem, place: Place) -> list[Place]:
+    """Return the parts of a place, each some of its keys, that may hold hidden keys."""
+    visible = problem.visible
+    if not visible.hides:
+        return []
+    entry, stop = place.entries
+    if visible.entries > 1 and stop - entry > 1:
+        return [place]
+    edges = visible.edges(entry, place.rows, place.columns)
+    return [place._replace(columns=columns) for columns in edges]
+
+
+def hidden_as_infinity(seen: Array, dtype: np.dtype[Any]) -> Array:
+    """Return inf where a key is seen and −inf where it is hidden.
+
+    The minimum with it hides scores that are finite. It takes a fraction of the time of a masked
+    copy, and hidden scores are replaced: nothing behind a mask can leak.
+    """
+    return np.asarray(np.where(seen, dtype.type(np.inf), dtype.type(-np.inf)))
+
+
+def _cap(scores: Array, softcap: float) -> None:
+    """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
+    np.divide(scores, softcap, out=scores)
+    np.tanh(scores, out=scores)
+    np.multiply(scores, softcap, out=scores)
+
+
+def _penalties(problem: Problem, place: Place) -> Array:
+    """Return slope · |i + offset − j| (Press et al. 2022, section 3), (B or 1, H, L, S)."""
+    offsets = problem.visible.offsets
+    if len(offsets) == 1:
+        return _penalty(problem, place, offsets[0])[None]
+    return np.stack([_penalty(problem, place, each) for each in offsets[slice(*place.entries)]])
+
+
+def _penalty(problem: Problem, place: Place, offset: int) -> Array:
+    """Return the penalties of one entry as a view of one row a head: they depend on i − j only."""
+    slopes = np.asarray(problem.alibi_slopes)[slice(*place.heads), None]
+    (start, stop), (first, last) = place.rows, place.columns
+    distance = np.abs(np.arange(start + offset - last + 1, stop + offset - first))
+    penalty = np.multiply(distance, slopes, dtype=problem.dtype, casting="same_kind")
+    rows = np.lib.stride_tricks.sliding_window_view(penalty, last - first, axis=1)
+    view: Array = rows[:, :, ::-1]
+    return view
+
+
+def share_beside_sinks(total: Array, above: Array) -> tuple[Array, Array]:
+    """Return two factors whose product is total / (total + e^above); one might be too small.
+
+    Parameters
+    ----------
+    total : ndarray
+        Sums of exponentials under a shift; 0 where a query sees no key.
+    above : ndarray
+        By how much the sinks are above the shift, in nats.
+
+    Returns
+    -------
+    two ndarrays
+        Of the shape of both. The second is 0 where the total is 0.
+    """
+    # t / (t + e^a) = e^(−a/2) · e^(−a/2) t / (t e^(−a) + 1), for a > 0
+    half = np.exp(np.maximum(above, 0) / -2)
+    denominator = total * half * half + np.exp(np.minimum(above, 0))
+    # The denominator of a query that sees no key may be 0 as well: of a sink far below the shift.
+    share = half * total
+    return half, np.divide(share, denominator, out=np.zeros_like(share), where=total != 0)
+
+
+def log_denominator(total: Array, shift: Array | float, sinks: Array | None) -> Array:
+    """Return the lse, ln(total · e^shift + e^sinks), in nats.
+
+    Sinks are added without the shift: far above it they would lose their digits.
+    """
+    logarithm = np.asarray(np.log(total) + shift)
+    if sinks is None:
+        return logarithm
+    return np.asarray(np.logaddexp(logarithm, sinks.astype(logarithm.dtype)))
