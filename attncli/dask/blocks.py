@@ -1,0 +1,110 @@
+"""What a worker computes: one block of queries and keys, and the merge of such blocks."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.api import attention
+from attncli.errors import AttnWarning
+from attncli.merging import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Block", "block_outputs", "merged", "weights_of"]
+
+Array = npt.NDArray[Any]
+
+
+class Block(NamedTuple):
+    """Where a block lies, and the rules that hold for all blocks.
+
+    Attributes
+    ----------
+    start : (int, int)
+        The first query and the first key.
+    whole : (int, int)
+        All queries and all keys, L and S.
+    rules : mapping of str to object
+        Options of `attncli.attention` that are no arrays.
+    outputs : tuple of str
+    """
+
+    start: tuple[int, int]
+    whole: tuple[int, int]
+    rules: Mapping[str, Any]
+    outputs: tuple[str, ...]
+
+
+def block_outputs(
+    block: Block,
+    query: Array,
+    key: Array,
+    value: Array | None,
+    names: list[str],
+    arrays: list[Array],
+) -> tuple[Array, ...]:
+    """Return the outputs of a block, in the order of `Block.outputs`.
+
+    Positions are those of the whole: the offset of the block's first query is shifted.
+
+    Parameters
+    ----------
+    block : Block
+    query, key, value : ndarray (B, H, L, D), (B, G, S, D), (B, G, S, E)
+    names : list of str
+    arrays : list of ndarray
+        Rules that are arrays, cut to the block. Lengths count from the start of the whole.
+    """
+    options = dict(block.rules) | dict(zip(names, arrays, strict=True))
+    first_query, first_key = block.start
+    offset = _offset(block, options)
+    if offset is not None:
+        options["query_offset"] = offset + first_query - first_key
+    for name, start, count in (
+        ("kv_lengths", first_key, key.shape[2]),
+        ("query_lengths", first_query, query.shape[2]),
+    ):
+        if options.get(name) is not None:
+            options[name] = np.clip(np.asarray(options[name]) - start, 0, count)
+    with warnings.catch_warnings():
+        # A query may see no key of this block, and many of another one.
+        warnings.simplefilter("ignore", AttnWarning)
+        results = attention(query, key, value, outputs=block.outputs, **options)
+    return tuple(getattr(results, name) for name in block.outputs)
+
+
+def _offset(block: Block, options: dict[str, Any]) -> Array | None:
+    """Return the offset of the whole, and take what says it out of the options."""
+    given, align = options.pop("query_offset", None), options.pop("causal_align", None)
+    positional = ("causal", "window", "alibi_slopes", "rope")
+    if not any(options.get(name) not in (None, False) for name in positional):
+        return None
+    if given is not None:
+        return np.asarray(given)
+    if align != "bottom-right":
+        return np.zeros((), int)
+    queries, keys = block.whole
+    lengths = options.get("kv_lengths")
+    return np.asarray(keys if lengths is None else lengths) - queries
+
+
+def merged(
+    parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str
+) -> tuple[Array, ...]:
+    """Return (context, lse) over the keys of all parts, or lse alone; sinks count once."""
+    if len(parts[0]) == 1:
+        parts = [(np.empty((*lse.shape, 0)), lse) for (lse,) in parts]
+        return merged(parts, sinks, dtype)[1:]
+    whole = merge(parts, sinks=sinks, sinks_in="one" if sinks is None else "none")
+    return np.asarray(whole.context, dtype), np.asarray(whole.lse, dtype)
+
+
+def weights_of(scores: Array, lse: Array) -> Array:
+    """Return exp(scores − lse): the weights of a block under the denominator of the whole."""
+    shift = np.where(np.isneginf(lse), 0, lse)[..., None]
+    return np.asarray(np.exp(scores - shift))
