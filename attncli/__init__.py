@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attncli.api import attention, solve
     from attncli.capture.recorder import capture
+    from attncli.engine.merging import merge
     from attncli.errors import (
         AttnError,
         AttnWarning,
@@ -55,6 +56,7 @@ __all__ = [
     "check",
     "explain",
     "load",
+    "merge",
     "pose",
     "project",
     "solve",
@@ -64,6 +66,7 @@ __all__ = [
 _HOMES = {
     "attention": "api",
     "capture": "capture.recorder",
+    "merge": "engine.merging",
     "load": "gather.load",
     "check": "referee",
     "CheckReport": "referee.report",

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.api import attention
+from attncli.engine.merging import merge
 from attncli.errors import AttnWarning
-from attncli.merging import merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,14 +93,13 @@ def _offset(block: Block, options: dict[str, Any]) -> Array | None:
     return np.asarray(keys if lengths is None else lengths) - queries
 
 
-def merged(
-    parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str
-) -> tuple[Array, ...]:
+def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> tuple[Array, ...]:
     """Return (context, lse) over the keys of all parts, or lse alone; sinks count once."""
     if len(parts[0]) == 1:
         parts = [(np.empty((*lse.shape, 0)), lse) for (lse,) in parts]
         return merged(parts, sinks, dtype)[1:]
-    whole = merge(parts, sinks=sinks, sinks_in="one" if sinks is None else "none")
+    pairs = [(context, lse) for context, lse in parts]
+    whole = merge(pairs, sinks=sinks, sinks_in="one" if sinks is None else "none")
     return np.asarray(whole.context, dtype), np.asarray(whole.lse, dtype)
 
 

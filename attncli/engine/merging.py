@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import ShapeError, UsageError
-from attncli.result import Attention
+from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
