@@ -16,7 +16,7 @@ import yaml
 from oracle import attention_oracle
 from process import Ran, run
 
-from attncli.cli import compute, saving
+from attncli.cli import compute, output
 from attncli.loading import read_array
 
 Run = Callable[..., Ran]
@@ -374,7 +374,7 @@ def test_a_file_of_all_outputs_may_have_the_name_of_one(folder: Path, attncli: R
 def test_large_weights_are_saved_as_often_as_asked_and_shown_too(
     saved: list[str], folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "_HELD_CELLS", 3)
+    monkeypatch.setattr(output, "_HELD_CELLS", 3)
     words = [word for name in saved for word in ("--save", f"weights={name}")]
     shown = attncli("compute", "-f", "json", "--show", "weights", *words).good().json["weights"]
     assert np.any(shown)
@@ -391,7 +391,7 @@ def test_a_large_mean_of_the_heads_is_saved_where_it_is_computed(
 ) -> None:
     np.save("q.npy", np.random.default_rng(0).normal(size=(2, 3, 7, 4)))
     each = np.array(attncli("compute", "q.npy", "q.npy", "-f", "json").good().json["weights"])
-    monkeypatch.setattr(saving, "_HELD_CELLS", 3)
+    monkeypatch.setattr(output, "_HELD_CELLS", 3)
     monkeypatch.setattr("attncli.summaries.averaging._HELD", 30)
     monkeypatch.setattr("attncli.summaries.averaging._LEAST_ROWS", 2)
     files = ("q.npy", "q.npy", "q.npy", "--average-heads")
@@ -428,7 +428,7 @@ def test_a_sink_is_told_of_where_four_digits_show_its_share(
 def test_only_npy_files_are_computed_where_they_are_saved(
     more: tuple[str, ...], heads: np.ndarray, attncli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "_HELD_CELLS", 1)
+    monkeypatch.setattr(output, "_HELD_CELLS", 1)
     show = "weights" if more else "context"
     words = ("compute", *["q.npy"] * 3, "--show", show, *more)
     attncli(*words, "--save", "scores=s.npy").good()

@@ -133,8 +133,8 @@ def test_the_array_takes_no_memory_of_its_own(tmp_path):
 
 
 HELD_NOWHERE = """
-import attncli.cli.saving
-attncli.cli.saving._HELD_CELLS = 0
+import attncli.cli.output
+attncli.cli.output._HELD_CELLS = 0
 from attncli.cli import main
 main()
 """

@@ -1,6 +1,5 @@
 """Figures of heads and strongest keys, against plain loops over the oracle's weights."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -15,7 +14,8 @@ from strategies import problems
 from attncli import UsageError, pose
 from attncli.summaries import row_blocks, stats, strongest
 from attncli.view.color import blues_256, xterm
-from attncli.view.stats import stats_list, stats_parts, top_list, top_parts
+from attncli.view.stats import stats_parts, top_parts
+from attncli.view.tables import Limits
 
 
 def statistics(problem, **options):
@@ -238,6 +238,12 @@ LABELS = [
 ]
 
 
+def lines_of(parts, rows, **limits):
+    """Return the lines of the tables of some figures or strongest keys."""
+    given = Limits(None, None, 9, None, 4, depth="none")._replace(**limits)
+    return [line for part in parts([*rows], given) for line in part.plain.split("\n")]
+
+
 def labelled(heads=True):
     random = np.random.default_rng(1)
     lead = (2, 3) if heads else ()
@@ -251,18 +257,19 @@ def labelled(heads=True):
 @pytest.mark.parametrize("unicode", [True, False])
 def test_no_line_is_wider_than_the_terminal(width, unicode):
     problem = labelled()
-    lines = [*stats_parts(statistics(problem), width=width, unicode=unicode)]
-    lines += top_parts(top(problem, 4), width=width, unicode=unicode)
-    assert all(cell_len(line.plain) <= width for line in lines)
-    assert all("\x1b" not in line.plain for line in lines)
-    if not unicode:
-        assert all(line.plain.isascii() for line in lines)
+    limits = {"width": width, "unicode": unicode}
+    lines = lines_of(stats_parts, statistics(problem), **limits)[:-1]  # Rich wraps the legend
+    lines += lines_of(top_parts, top(problem, 4), **limits)
+    assert all(cell_len(line) <= width for line in lines)
+    assert all("\x1b" not in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+    assert unicode or all(map(str.isascii, lines))
 
 
 @pytest.mark.parametrize("width", [60, 200, None])
 def test_the_table_of_figures_holds_every_figure(width):
     stats = statistics(labelled())
-    words = " ".join(line.plain for line in stats_parts(stats, width=width)).split()
+    words = " ".join(lines_of(stats_parts, stats, width=width)).split()
     for head in stats:
         for name in FIGURES:
             assert f"{getattr(head, name):.4f}" in words
@@ -270,58 +277,32 @@ def test_the_table_of_figures_holds_every_figure(width):
 
 
 @pytest.mark.parametrize(
-    ("smallest", "first", "second"),
-    [
-        (0.0123, "0.5000", "0.0123"),
-        (0.00012, "0.5000", "0.0001"),
-        (1.571e-5, "0.500000", "0.000016"),
-        (1.571e-7, "0.50000000", "0.00000016"),
-        (1.571e-12, "5.000e-01", "1.571e-12"),
-        (0.0, "0.5000", "0.0000"),
-        (2.5e7, "5.000e-01", "2.500e+07"),
-    ],
+    ("figure", "shown"), [(0.00012, "0.0001"), (1.571e-12, "1.571e-12"), (2.5e7, "2.500e+07")]
 )
-def test_a_column_of_figures_has_one_notation_that_hides_none(smallest, first, second):
+def test_no_figure_is_hidden_by_its_size(figure, shown):
     (head,) = statistics(pose(np.zeros((1, 1)), np.zeros((2, 1))))
-    heads = [replace(head, first_key=value) for value in (0.5, smallest)]
-    lines = [line.plain for line in stats_parts(heads)]
+    heads = [replace(head, first_key=value) for value in (0.5, figure)]
+    lines = lines_of(stats_parts, heads)
     place = lines[0].index("first key") + len("first key")
-    assert [line[:place].split()[-1] for line in lines[2:4]] == [first, second]
-
-
-def test_strongest_keys_too_small_for_the_digits_have_an_exponent_of_their_own():
-    key = [[0.0], [10.0]]
-    found = list(top(pose([[1.0], [0.1]], key, scale=1), 2))
-    lines = [line.plain.split() for line in top_parts(found)]
-    assert [line[-1] for line in lines[2:]] == ["4.540e-05", "0.2689"]
+    assert [line[:place].split()[-1] for line in lines[2:4]] == ["0.5000", shown]
 
 
 def test_the_table_of_strongest_keys_names_them():
-    lines = [line.plain for line in top_parts(top(labelled(heads=False), 2))]
+    lines = lines_of(top_parts, top(labelled(heads=False), 2))
     assert lines[0].split() == ["query", "1st", "key", "weight", "2nd", "key", "weight"]
     assert "sees no key" in lines[2]
+    assert "\n".join(lines).count("sees no key") == 1
     assert lines[3].startswith("1 [/INST]")
     assert "4 \\x1b[31m" in lines[6]
+    alone = lines_of(top_parts, top(labelled(heads=False), 1))
+    assert alone[0].split() == ["query", "key", "weight"]
 
 
 def test_readable_labels_come_before_ranks_side_by_side():
     names = ["The", "internationalisation", "jumps", "over", "dogs"]
     problem = pose(*[np.eye(5)] * 2, query_labels=names, key_labels=names)
-    wide, narrow = (
-        [line.plain for line in top_parts(top(problem, 3), width=width)] for width in (100, 60)
-    )
-    assert wide[0].split() == [
-        "query",
-        "1st",
-        "key",
-        "weight",
-        "2nd",
-        "key",
-        "weight",
-        "3rd",
-        "key",
-        "weight",
-    ]
+    wide, narrow = (lines_of(top_parts, top(problem, 3), width=width) for width in (100, 60))
+    assert [wide[0].count("key"), wide[0].count("weight")] == [3, 3]
     assert [line.split()[1:] for line in narrow if line.startswith("query")] == [
         ["1st", "key", "weight", "2nd", "key", "weight"],
         ["3rd", "key", "weight"],
@@ -330,78 +311,41 @@ def test_readable_labels_come_before_ranks_side_by_side():
 
 
 def test_shades_are_of_the_colours_that_the_terminal_has():
-    (row,) = top(pose([[1.0]], np.log([[0.6], [0.3], [0.1]]), scale=1), 2)
+    found = [*top(pose([[1.0]], np.log([[0.6], [0.3], [0.1]]), scale=1), 2)]
     for depth, expected in (("256", f"color({xterm(blues_256(0.5))})"), ("truecolor", "#6baed6")):
-        line = list(top_parts([row], depth=depth))[-1]
-        styles = {span.style for span in line.spans if getattr(span.style, "bgcolor", None)}
+        (table,) = top_parts(found, Limits(None, None, 9, None, 4, depth=depth))
+        styles = {s.style for s in table.spans if getattr(s.style, "bgcolor", None)}
         assert len(styles) == 2
         assert expected in {style.bgcolor.name for style in styles}
 
 
-def test_lists_are_json():
-    problem = labelled()
-    figures = json.loads(json.dumps(stats_list(statistics(problem)), allow_nan=False))
-    assert figures[0]["left_out"] == 1
-    rows = json.loads(json.dumps(top_list(top(problem)), allow_nan=False))
-    assert (rows[0]["label"], rows[0]["keys"]) == ("the", [])
-    assert all(key["label"] == LABELS[key["index"]] for row in rows for key in row["keys"])
-
-
-def test_a_query_without_keys_says_so_once():
-    problem = pose([[1.0], [1.0]], [[1.0], [2.0]], mask=[[1, 1], [0, 0]])
-    text = "\n".join(part.plain for part in top_parts(top(problem, 2)))
-    assert text.count("sees no key") == 1
+def test_in_json_they_are_lists(folder, attncli):
+    np.save("x.npy", np.random.default_rng(0).normal(size=(2, 3, 4)))
+    words = ["compute", "x.npy", "x.npy", "--causal", "--layout", "hsd", "--show", "stats,top"]
+    found = attncli(*words, "--json").good().json
+    assert [set(FIGURES) <= set(head) for head in found["stats"]] == [True] * 2
+    assert [len(row["keys"]) for row in found["top"]] == [1, 2, 3] * 2
+    picked = attncli(*words, "--head", "1", "--json").good().json
+    assert [row["head"] for row in picked["top"]] == [1] * 3
+    assert picked["stats"] == found["stats"][1:]
 
 
 def test_ranks_above_a_hundred_are_written_as_they_are_read():
-    text = next(top_parts(top(pose(np.ones((1, 1)), np.arange(122.0)[:, None]), 122))).plain
+    text = lines_of(top_parts, top(pose(np.ones((1, 1)), np.arange(122.0)[:, None]), 122))[0]
     assert all(rank in text for rank in ("2nd", "3rd", "11th", "21st", "111th", "113th", "122nd"))
-
-
-@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
-def test_some_heads_alone_may_leave_queries_out():
-    query = np.random.default_rng(0).normal(size=(2, 3, 4))
-    mask = [[[1, 0, 0], [0, 0, 0], [1, 1, 1]], [[1, 1, 1]] * 3]
-    problem = pose(query, query, layout="hsd", mask=mask)
-    assert "left out" in next(stats_parts(statistics(problem))).plain
-
-
-def test_a_key_and_its_weight_stay_side_by_side():
-    problem = pose([[1.0]], [[1.0], [2.0], [3.0]])
-    parts = [part.plain for part in top_parts(top(problem, 3), width=34) if "key" in part.plain]
-    assert len(parts) > 1
-    assert all(part.count("key") == part.count("weight") for part in parts)
-
-
-def test_no_line_of_the_strongest_keys_ends_with_blanks():
-    labelled = pose([[1.0], [1.0]], [[1.0], [2.0]], key_labels=["a", "much longer"])
-    hidden = pose([[1.0], [1.0]], [[1.0], [2.0]], mask=[[1, 1], [1, 0]])
-    for problem, count in ((labelled, 1), (hidden, 2)):
-        for part in top_parts(top(problem, count)):
-            assert all(line == line.rstrip() for line in part.plain.split("\n"))
 
 
 def test_ranks_have_the_digits_that_are_asked_for():
     problem = pose([[1.0]], np.log([[0.7], [0.2999], [0.0001]]), scale=1)
     for digits, last in ((2, "1.0e-04"), (4, "0.0001")):
-        (line,) = list(top_parts(top(problem, 3), digits=digits))[2:]
-        first = [f"{n:.{digits}f}" for n in (0.7, 0.2999)]
-        assert line.plain.split()[2::2] == [*first, last]
-    unseen = list(top_parts(top(pose([[1.0]], [[1.0], [2.0]], mask=[[0, 0]]), 3)))
-    assert unseen[0].plain.split() == ["query", "key", "weight"]
-    assert unseen[2].plain.split() == ["0", "sees", "no", "key"]
-    heading = next(iter(top_parts(top(problem, 1))))
-    assert heading.plain.split() == ["query", "key", "weight"]
+        line = lines_of(top_parts, top(problem, 3), digits=digits)[2]
+        assert line.split()[2::2] == [*(f"{n:.{digits}f}" for n in (0.7, 0.2999)), last]
 
 
-@pytest.mark.parametrize("depth", ["none", "truecolor"])
-def test_queries_none_of_which_sees_a_key_have_a_table(depth):
+def test_queries_that_see_nothing_and_weights_of_nothing_have_a_table():
     problem = pose([[1.0], [1.0]], [[1.0], [2.0]], mask=[[0, 0], [0, 0]])
-    lines = [line.plain for line in top_parts(top(problem, 2), depth=depth)]
+    lines = lines_of(top_parts, top(problem, 2), depth="truecolor")
     assert [line.split()[:1] for line in lines if "─" not in line] == [["query"], ["0"], ["1"]]
-
-
-def test_strongest_keys_that_a_sink_leaves_nothing_have_a_table():
     problem = pose([[1.0]], [[1.0], [2.0]], sinks=[1e6])
-    (line,) = [*top_parts(top(problem, 2), depth="truecolor")][2:]
-    assert line.plain.split()[2::2] == ["0.0000", "0.0000"]
+    line = lines_of(top_parts, top(problem, 2), depth="truecolor")[2]
+    assert line.split()[2::2] == ["0.0000", "0.0000"]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rich.text import Text
 from terminal import columns
 
 import attncli
-from attncli import Attention, pose
-from attncli.view import answer, tables
+from attncli import pose
+from attncli.view import answer
 from attncli.view.color import HIDDEN, blues_256, xterm
-from attncli.view.tables import Limits, Sheet, sheet_parts
+from attncli.view.sheets import Sheet, sheet_parts
+from attncli.view.tables import Limits
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 ALL = Limits(rows=None, columns=None, heads=9, width=None, digits=4)
 
@@ -31,7 +34,8 @@ def sheet(values: Any, rows: int | None = None, **more: Any) -> Sheet:
         "rows_are": "queries",
         "columns_are": "keys",
     }
-    return Sheet(values=values, row_count=rows or len(values), **(standard | more))
+    shape = rows or len(values), values.shape[1]
+    return Sheet(values=values, row_count=shape[0], column_count=shape[1], **(standard | more))
 
 
 def lines(one: Sheet, limits: Limits = ALL) -> list[str]:
@@ -39,7 +43,7 @@ def lines(one: Sheet, limits: Limits = ALL) -> list[str]:
     encoding = "utf-8" if limits.unicode else "ascii"
     stream = io.TextIOWrapper(io.BytesIO(), encoding)
     screen = Console(file=stream, width=limits.width or 10**6, color_system=None)
-    for part in sheet_parts(one, limits):
+    for part in sheet_parts([one], limits):
         screen.print(part, highlight=False)
     stream.flush()
     return stream.buffer.getvalue().decode().splitlines()
@@ -135,13 +139,11 @@ def test_no_line_is_longer_than_the_window(names: list[str], width: int, digits:
     st.lists(st.sampled_from(["é", "中文", "a", "ñandú"]), min_size=3, max_size=3), st.booleans()
 )
 def test_what_stdout_cannot_encode_is_escaped_before_the_layout(
-    names: list[str], large: bool
+    names: list[str], plain: bool
 ) -> None:
     one = sheet(np.ones((3, 3)), rows=9, title="weights · head 0", row_labels=names,
                 column_labels=names)  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_MANY_CELLS", 0 if large else 9)
-        found = lines(one, ALL._replace(unicode=False))
+    found = lines(one, ALL._replace(unicode=False, depth="none" if plain else "256"))
     assert all(line.isascii() for line in found)
     assert found[0] == "weights, head 0"
     assert set(found[2]) == {"-"}
@@ -149,6 +151,18 @@ def test_what_stdout_cannot_encode_is_escaped_before_the_layout(
     escaped = [name.encode("ascii", "backslashreplace").decode() for name in names]
     for line, name in zip(found[3:6], escaped, strict=True):
         assert line.split()[0] == name
+
+
+def table(one: Sheet, limits: Limits = ALL) -> Text:
+    """The table of a sheet, as Rich gets it."""
+    _, found, *_ = sheet_parts([one], limits)
+    return found
+
+
+def shades(one: Sheet, limits: Limits = ALL) -> list[Any]:
+    """The styles with a background in a table, cell by cell."""
+    spans = sorted(table(one, limits).spans, key=lambda span: span.start)
+    return [span.style for span in spans if getattr(span.style, "bgcolor", None)]
 
 
 def test_shades_of_256_colours_are_the_blues_that_were_chosen() -> None:
@@ -162,90 +176,85 @@ def test_labels_are_text_and_cut_in_the_middle() -> None:
     rows = [line.split()[0] for line in lines(sheet(np.ones((3, 1)), row_labels=names))[3:6]]
     assert rows[:2] == names[:2]
     assert columns(rows[2]) == 24
-    assert rows[2].startswith("abc")
-    assert rows[2].endswith("fgh")
+    assert (rows[2][:3], rows[2][-3:]) == ("abc", "fgh")
 
 
 @settings(max_examples=20, deadline=None)
 @given(NAMES, st.integers(1, 12), st.booleans())
-def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: bool) -> None:
+def test_a_table_without_colours_looks_the_same(names: list[str], count: int, many: bool) -> None:
     values = np.random.default_rng(count).normal(size=(12, count)) * 100
     one = sheet(values, row_labels=names, column_labels=names[:count] if many else None)
-    quick = lines(one, ALL._replace(depth="none"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_MANY_CELLS", 0)
-        assert quick == lines(one)
-    assert quick == lines(one)
-    assert len(quick) == 12 + 4
-
-
-def test_a_pipe_does_not_wait_for_rich() -> None:
-    _, table, _ = sheet_parts(sheet(np.ones((3, 3))), ALL._replace(depth="none"))
-    assert isinstance(table, Text)
-    assert not table.spans
-
-
-def shades(one: Sheet, limits: Limits = ALL) -> list[Any]:
-    """The styles of the cells of a table of one row."""
-    _, _, _, row, *_ = sheet_parts(one, limits)
-    assert isinstance(row, Text)
-    return [
-        span.style
-        for span in row.spans
-        if span.style != "bold" and row.plain[span.start : span.end].strip()
-    ]
+    plain = lines(one, ALL._replace(depth="none"))
+    assert plain == lines(one) == [*lines(one._replace(shaded=True))[:-2], ""]
+    assert len(plain) == 12 + 4
 
 
 def test_the_largest_weight_that_is_shown_is_darkest() -> None:
     small, whole = (shades(sheet([[n, n / 2]], shaded=True)) for n in (0.003, 1.0))
     assert small == whole
+    # Of what is cropped nothing is told.
+    one = sheet([[0.5, 0.25], [1.0, 0.0]], shaded=True, hidden=np.array([[0, 0], [0, 1]], bool))
+    assert shades(one, ALL._replace(rows=1)) == shades(sheet([[0.5, 0.25]], shaded=True))
+    told = lines(one, ALL._replace(rows=1))
+    assert "darkest blue: 0.5000" in told
+    assert not any("grey" in line for line in told)
 
 
-def test_heads_share_one_scale_and_a_line_says_which() -> None:
+def parts_of(problem: Any, weights: Any, limits: Limits = ALL) -> list[str]:
+    found = {"weights": answer.by_head(problem, "weights", weights)}
+    return [part.plain for part in answer.answer_parts(problem, found, limits)]
+
+
+def test_heads_share_one_scale_and_one_line_says_which() -> None:
     weights = np.array([[[0.8, 0.2]], [[0.4, 0.6]]])
     problem = pose(np.ones((2, 1, 1)), np.ones((2, 2, 1)), layout="hsd")
-    solved = Attention(weights=weights)
-    parts = [*answer.answer_parts(problem, solved, ["weights"], ALL, threads=1)]
-    texts = [part for part in parts if isinstance(part, Text)]
-    assert [text.plain for text in texts].count("darkest blue: 0.8000") == 2
-    (row,) = [text for text in texts if "0.6000" in text.plain]
-    own = [span.style for span in row.spans if row.plain[span.start : span.end] == "0.6000"]
-    assert own == shades(sheet([[0.8, 0.6]], shaded=True))[1:]
-    # Of what is cropped nothing is told.
-    cropped = answer.answer_parts(problem, solved, ["weights"], ALL._replace(columns=1), threads=1)
-    lines_ = [part.plain for part in cropped if isinstance(part, Text)]
-    assert lines_.count("darkest blue: 0.8000") == 2
-    second = Attention(weights=weights[::-1, :, ::-1])
-    cropped = answer.answer_parts(problem, second, ["weights"], ALL._replace(columns=1), threads=1)
-    lines_ = [part.plain for part in cropped if isinstance(part, Text)]
-    assert lines_.count("darkest blue: 0.6000") == 2
+    texts = parts_of(problem, weights)
+    assert [text for text in texts if "blue" in text] == ["darkest blue: 0.8000"]
+    assert texts.index("darkest blue: 0.8000") > texts.index("weights · head 1")
+    texts = parts_of(problem, weights[::-1, :, ::-1], ALL._replace(columns=1))
+    assert [text for text in texts if "blue" in text] == ["darkest blue: 0.6000"]
+    found = {"weights": answer.by_head(problem, "weights", weights)}
+    (second,) = [p for p in answer.answer_parts(problem, found, ALL) if "0.6000" in p.plain]
+    own = [span.style for span in second.spans if getattr(span.style, "bgcolor", None)]
+    assert own[::-1] == shades(sheet([[0.8, 0.6, 0.4]], shaded=True))[1:]
 
 
 def test_backgrounds_leave_no_gaps_between_the_numbers() -> None:
-    _, _, _, row, *_ = sheet_parts(sheet([[0.25, 0.75]], shaded=True), ALL)
-    assert isinstance(row, Text)
-    covered = {i for span in row.spans if span.style != "bold" for i in range(span.start, span.end)}
-    assert covered == set(range(1, len(row.plain)))
+    one = sheet([[0.25, 0.75]], shaded=True, column_labels=["a long name", "b"])
+    found = table(one)
+    spans = [span for span in found.spans if getattr(span.style, "bgcolor", None)]
+    last = found.plain.rindex("\n") + 1
+    covered = {i for span in spans for i in range(span.start, span.end)}
+    assert covered == set(range(last + 1, len(found.plain)))
 
 
 def test_hidden_keys_are_grey_and_a_line_says_so() -> None:
-    one = sheet([[0.5, 0.0, 0.0]], shaded=True)._replace(hidden=np.array([[False, False, True]]))
-    *_, row, words, _ = sheet_parts(one, ALL)
-    assert isinstance(words, Text)
-    assert words.plain == "darkest blue: 0.5000 · grey: hidden"
-    assert isinstance(row, Text)
-    greys = [span for span in row.spans if getattr(span.style, "bgcolor", None)]
+    one = sheet([[0.5, 0.0, 0.0]], shaded=True, hidden=np.array([[False, False, True]]))
+    assert lines(one)[-2:] == ["darkest blue: 0.5000 · grey: hidden", ""]
     grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
-    assert [span.style.bgcolor.name == grey for span in greys[-2:]] == [True, True]
-    assert sum(span.style.bgcolor.name == grey for span in greys) == len(greys) / 3
-    without = sheet_parts(one, ALL._replace(depth="none"))
-    assert "grey" not in "".join(part.plain for part in without if isinstance(part, Text))
+    assert [s.bgcolor.name == grey for s in shades(one)] == [False, False, True]
+    assert shades(one, ALL._replace(depth="256"))[-1].bgcolor.number == xterm(HIDDEN)
+    assert not any("grey" in line for line in lines(one, ALL._replace(depth="none")))
+    seen = sheet([[0.5, 0.5]], shaded=True, hidden=np.zeros((1, 2), bool))
+    assert not any("grey" in line for line in lines(seen))
 
 
-def test_only_shaded_sheets_have_a_background() -> None:
+def test_only_weights_have_a_background() -> None:
     assert shades(sheet([[0.2]])) == []
-    style = shades(sheet([[0.2]], shaded=True))[0]
-    assert style.bgcolor is not None
+    styles = shades(sheet([[0, 0.25, 0.5, 0.75, 1]], shaded=True))
+    sums = [sum(style.bgcolor.triplet) for style in styles]
+    assert sums == sorted(set(sums), reverse=True)
+    assert [style.color.triplet.hex for style in styles] == ["#000000"] * 3 + ["#ffffff"] * 2
+    for depth in ("256", "truecolor"):
+        zeros = shades(sheet([[0.0, 0.0]], shaded=True), ALL._replace(depth=depth))
+        palest = shades(sheet([[0.0, 1.0]], shaded=True), ALL._replace(depth=depth))[0]
+        assert [style.bgcolor for style in zeros] == [palest.bgcolor] * 2
+
+
+def test_a_large_table_has_no_shades() -> None:
+    large = sheet(np.ones((200, 101)) / 101, shaded=True)
+    assert shades(large) == []
+    assert len(shades(large._replace(values=large.values[:, :100]))) == 20_000
 
 
 @pytest.mark.parametrize("depth", ["none", "truecolor"])
@@ -255,7 +264,7 @@ def test_columns_that_do_not_fit_stand_below_the_others_where_they_are_asked_for
 ) -> None:
     values = np.arange(60.0).reshape(2, 30) / 100
     limits = ALL._replace(width=width, depth=depth, stacked=True)
-    found = lines(sheet(values, row_labels=["a", "b"], shaded=True), limits)
+    found = lines(sheet(values, row_labels=["a", "b"]), limits)
     assert all(columns(line) <= width for line in found)
     tables_of = "\n".join(found[1:]).strip("\n").split("\n\n")
     assert len(tables_of) == {20: 15, 80: 4}[width]
@@ -277,129 +286,76 @@ def test_labels_leave_room_for_numbers(width: int) -> None:
     assert [float(row[1]) for row in rows] == [-1.288982e07, 0.5, 0.25]
     assert len({row[0] for row in rows}) == 3
     assert all(columns(line) <= width for line in found[1:6])
-
-
-def test_no_weight_is_palest_and_all_of_it_darkest() -> None:
-    styles = shades(sheet([[0, 0.25, 0.5, 0.75, 1]], shaded=True))
-    sums = [sum(style.bgcolor.triplet) for style in styles]
-    assert sums == sorted(sums, reverse=True)
-    assert len(set(sums)) == 5
-    assert [style.color.triplet.hex for style in styles] == ["#000000"] * 3 + ["#ffffff"] * 2
-
-
-def test_cropped_tables_are_computed_on_as_many_threads_as_are_asked_for(threads_asked):
-    asked = threads_asked(answer)
-    problem = pose(np.eye(3), np.eye(3))
-    limits = ALL._replace(rows=2)
-    assert list(answer.answer_parts(problem, Attention(), ["weights"], limits, threads=3))
-    assert asked == [3]
-
-
-def test_labels_keep_some_letters_in_a_narrow_terminal() -> None:
     narrow = ALL._replace(width=12, digits=12)
     found = lines(sheet([[0.5]], row_labels=["alpha"], column_labels=["x"]), narrow)
     assert any(line.startswith("al…a") for line in found)
-
-
-def test_a_heading_is_as_wide_as_its_widest_number() -> None:
     wide = ALL._replace(width=80, digits=17)
     assert "internationalise" in lines(sheet([[0.5]], column_labels=["internationalise"]), wide)[1]
 
 
 def test_only_weights_are_told_of_sinks_and_hidden_keys() -> None:
     problem = pose(np.eye(3), np.eye(3), np.eye(3), causal=True, sinks=[0.5])
-    solved = attncli.solve(problem, ("weights", "scores", "context", "lse"))
     names = ["weights", "scores", "context", "lse"]
-    parts = answer.answer_parts(problem, solved, names, ALL, threads=1)
-    texts = [part.plain for part in parts if isinstance(part, Text)]
+    solved = attncli.solve(problem, names)
+    found = {name: answer.by_head(problem, name, getattr(solved, name)) for name in names}
+    texts = [part.plain for part in answer.answer_parts(problem, found, ALL)]
     assert sum("the sink takes the rest" in text for text in texts) == 1
     assert sum("grey: hidden" in text for text in texts) == 1
 
 
-def test_what_is_cropped_neither_shades_nor_is_told_of() -> None:
-    one = sheet([[0.5, 0.25], [1.0, 0.0]], shaded=True)
-    one = one._replace(hidden=np.array([[False, False], [False, True]]))
-    _, _, _, row, *rest = sheet_parts(one, ALL._replace(rows=1))
-    (alone,) = [*sheet_parts(sheet([[0.5, 0.25]], shaded=True), ALL)][3:4]
-    assert isinstance(row, Text)
-    assert isinstance(alone, Text)
-    assert row.spans == alone.spans
-    assert not any("grey" in part.plain for part in rest if isinstance(part, Text))
-
-
-def test_columns_that_stand_below_others_have_their_own_shades() -> None:
-    values = np.arange(1.0, 31) / 30
-    limits = ALL._replace(width=40, stacked=True)
-    parts = [*sheet_parts(sheet([values], shaded=True), limits)]
-    styles = [
-        span.style.bgcolor.name
-        for part in parts
-        if isinstance(part, Text)
-        for span in part.spans
-        if getattr(span.style, "bgcolor", None) and part.plain[span.start : span.end].strip()
-    ]
-    assert styles == [style.bgcolor.name for style in shades(sheet([values], shaded=True))]
-
-
-def test_hidden_keys_are_grey_in_256_colours() -> None:
-    one = sheet([[0.5, 0.0]], shaded=True)._replace(hidden=np.array([[False, True]]))
-    *_, row, _, _ = sheet_parts(one, ALL._replace(depth="256"))
-    assert isinstance(row, Text)
-    grey = [span.style.bgcolor for span in row.spans if getattr(span.style, "bgcolor", None)][-1]
-    assert grey.number == xterm(HIDDEN)
-
-
 @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
-def test_keys_that_another_batch_entry_hides_are_not_grey() -> None:
+def test_each_batch_entry_has_its_own_hidden_keys() -> None:
     problem = pose(*[np.ones((2, 3, 3))] * 2, kv_lengths=[3, 2])
-    solved = attncli.solve(problem, ("weights",))
-    parts = list(answer.answer_parts(problem, solved, ["weights"], ALL, threads=1))
-    texts = [part.plain for part in parts if isinstance(part, Text)]
-    (place,) = [n for n, text in enumerate(texts) if "grey: hidden" in text]
-    assert place > next(n for n, text in enumerate(texts) if "batch 1" in text)
-
-
-def test_backgrounds_reach_over_the_blanks_before_a_short_number() -> None:
-    one = sheet([[0.25, 0.75]], shaded=True, column_labels=["a long name", "b"])
-    _, _, _, row, *_ = sheet_parts(one, ALL)
-    assert isinstance(row, Text)
-    covered = {i for span in row.spans if span.style != "bold" for i in range(span.start, span.end)}
-    assert covered == set(range(1, len(row.plain)))
+    weights = answer.by_head(problem, "weights", attncli.solve(problem, ("weights",)).weights)
+    found = [p for p in answer.answer_parts(problem, {"weights": weights}, ALL) if p.spans]
+    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
+    counts = [sum(getattr(s.style, "bgcolor", None) is not None and s.style.bgcolor.name == grey
+                  for s in part.spans) for part in found]  # fmt: skip
+    assert counts == [0, 3]
 
 
 def test_the_mean_of_heads_is_grey_where_every_head_hides() -> None:
     mask = [[[1, 0, 0]] * 2, [[1, 1, 0]] * 2]
-    problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), mask=mask)
-    parts = answer.average_parts(problem, np.array([[[0.75, 0.25, 0.0]] * 2]), ALL, threads=1)
-    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
-    rows = [
-        [
-            part.plain[span.start : span.end].strip()
-            for span in part.spans
-            if getattr(span.style, "bgcolor", None) and span.style.bgcolor.name == grey
-        ]
-        for part in parts
-        if isinstance(part, Text) and "0.2500" in part.plain
-    ]
-    assert [[text for text in row if text] for row in rows] == [["0.0000"]] * 2
-
-
-def test_the_mean_of_heads_is_told_of_sinks() -> None:
-    problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), sinks=[0.5, 1.0])
-    title = next(iter(answer.average_parts(problem, np.full((1, 2, 3), 0.2), ALL, threads=1)))
-    assert isinstance(title, Text)
+    problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), mask=mask, sinks=[0.5, 1.0])
+    mean = answer.by_head(problem, "weights", np.array([[[0.5, 0.25, 0.0]] * 2]), mean=True)
+    title, found, legend, _ = answer.answer_parts(problem, {"weights": mean}, ALL, mean=True)
     assert title.plain.endswith(
         "mean of the heads · rows add up to less than 1: the sink takes the rest"
     )
+    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
+    styles = [s for s in found.spans if getattr(s.style, "bgcolor", None)]
+    texts = [found.plain[s.start : s.end].strip() for s in styles if s.style.bgcolor.name == grey]
+    assert texts == ["0.0000"] * 2
+    assert legend.plain.endswith("grey: hidden")
 
 
-def test_nothing_is_told_of_hidden_keys_where_there_are_none() -> None:
-    one = sheet([[0.5, 0.5]], shaded=True)._replace(hidden=np.zeros((1, 2), bool))
-    assert not any("grey" in part.plain for part in sheet_parts(one, ALL) if isinstance(part, Text))
+def test_large_problems_compute_what_is_shown(folder, attncli) -> None:
+    """Above 4 million scores, tables come from a part, which has the numbers of the whole."""
+    random = np.random.default_rng(0)
+    q, k = (random.normal(size=(6, 900, 4)) for _ in range(2))
+    np.save("q.npy", q)
+    np.save("k.npy", k)
+    words = ["compute", "q.npy", "k.npy", "--layout", "hsd", "--max-rows", "2", "--max-cols", "3"]
+    text = attncli(*words, "--show", "weights,lse", "--digits", "9").good().text
+    scores = q @ k.transpose(0, 2, 1) / 2
+    weights = np.exp(scores) / np.exp(scores).sum(axis=2, keepdims=True)
+    for head in range(6):
+        block = text.split(f"weights · head {head}\n")[1].split("\n")
+        rows = [[float(word) for word in line.split()[1:]] for line in block[2:4]]
+        np.testing.assert_allclose(rows, weights[head, :2, :3], rtol=1e-4)
+        assert block[4].startswith("… 898 more queries and 897 more keys")
+    mean = attncli(*words, "--show", "weights", "--average-heads").good().text.split("\n")
+    rows = [[float(word) for word in line.split()[1:]] for line in mean[3:5]]
+    np.testing.assert_allclose(rows, weights.mean(axis=0)[:2, :3], atol=6e-5)
 
 
-@pytest.mark.parametrize("depth", ["256", "truecolor"])
-def test_weights_that_are_all_zero_have_shades(depth: Any) -> None:
-    zeros = shades(sheet([[0.0, 0.0]], shaded=True), ALL._replace(depth=depth))
-    palest = shades(sheet([[0.0, 1.0]], shaded=True), ALL._replace(depth=depth))[0]
-    assert [style.bgcolor for style in zeros] == [palest.bgcolor] * 2
+def test_columns_of_values_keep_their_names(tutorial, attncli) -> None:
+    (tutorial / "v.csv").write_text("price,size\n1,2\n3,4\n5,6\n")
+    text = attncli("compute", "q.csv", "k.csv", "v.csv", "--show", "context,value").good().text
+    assert text.count("price    size") == 2
+    for words in (["--wv", "w.csv"], ["--wo", "w.csv"]):
+        (tutorial / "w.csv").write_text("1,0\n2,1\n")
+        text = (
+            attncli("compute", "q.csv", "k.csv", "v.csv", *words, "--show", "context").good().text
+        )
+        assert "price" not in text

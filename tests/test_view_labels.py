@@ -18,7 +18,8 @@ from attncli.view.blocks.axes import columns
 from attncli.view.blocks.cells import Painter
 from attncli.view.labels import clusters, shorten, shorten_all, text_width
 from attncli.view.notation import Notation
-from attncli.view.tables import Limits, Sheet, sheet_parts
+from attncli.view.sheets import Sheet, sheet_parts
+from attncli.view.tables import Limits
 from attncli.view.wrapping import broken
 
 HEART = "\u2764\ufe0f"
@@ -71,9 +72,9 @@ def test_what_is_joined_stays_together(text: str) -> None:
 @pytest.mark.parametrize("text", SEQUENCES)
 def test_a_table_keeps_its_labels_whatever_they_are(text: str, width: int) -> None:
     labels = [f"{text * 4}{number}" for number in range(12)]
-    one = Sheet("weights", np.full((12, 12), 1 / 12), 12, labels, labels, "queries", "keys")
+    one = Sheet("weights", np.full((12, 12), 1 / 12), 12, 12, labels, labels, "queries", "keys")
     screen = Console(file=io.StringIO(), width=width, color_system=None)
-    for part in sheet_parts(one, Limits(None, None, 9, width, 4)):
+    for part in sheet_parts([one], Limits(None, None, 9, width, 4)):
         screen.print(part, highlight=False)
     _, headings, _, *rows = screen.file.getvalue().splitlines()
     labels = [label.replace("\x1b", "\\x1b") for label in labels]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attncli.cli.options import (
     AverageOptions,
@@ -16,28 +14,23 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
+from attncli.cli.output import Request, limits_of, streamed, write
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
-from attncli.cli.saving import Save, streamed, write_saves
-from attncli.cli.showing import Request, names_shown
 from attncli.cli.summaries import Summaries
-from attncli.cli.terminal import advice, note
+from attncli.cli.terminal import advice, progress_bar
 from attncli.errors.names import INPUTS, OUTPUTS, SUMMARIES
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import numpy.typing as npt
-    from rich.console import RenderableType
+    from rich.text import Text
 
-    from attncli.numerics.indices import Picked
     from attncli.problem.problem import Problem
     from attncli.problem.result import Attention
-    from attncli.save.formats import Results
     from attncli.view.tables import Limits
 
 __all__ = ["compute"]
 
-# Above so many cells a table gets its rows computed alone, not cut from the whole.
+# Cells: of more, tables get the rows that they show computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
 
 
@@ -58,6 +51,7 @@ def compute(
     Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
     refuse_average_of_one(pick, average)
+    limits = limits_of(output, run, digits.decimals)
     with advice(quiet=run.quiet):
         asked = ask_or_read(options, pick, run, example=output.is_tables and not output.save)
         if not output.is_tables:
@@ -65,148 +59,139 @@ def compute(
         if not isinstance(asked, Asked):
             from attncli.cli.finished import show_finished
 
-            show_finished(asked, output, pick, average, run, decimals=digits.decimals)
+            show_finished(asked, output, pick, average, run, limits)
             return
-        question = _question(asked, output, average, run)
-        answer = _solve_and_save(question)
-    question.request.show(
-        lambda names: question.results(names, answer),
-        lambda limits: _tables(question, answer, limits),
-        run,
-        decimals=digits.decimals,
-    )
+        usual = OUTPUTS[: 1 if asked.problem.value is None else 2]
+        averaged = average.average_heads
+        request = Request.of(output, usual, asked.inputs, averaged=averaged)
+        request.refuse_unheld(_shapes(asked.problem, averaged=averaged))
+        if "context" in request.asked:
+            asked.warn_unprojected()
+        _answer(asked, request, limits, run)
 
 
-class _Question(NamedTuple):
-    """What is asked of a problem.
-
-    Attributes
-    ----------
-    problem : Problem
-    request : Request
-    summaries : Summaries
-    picked : Picked
-        Which of all batch entries and heads the problem has.
-    run : RunOptions
-    """
-
-    problem: Problem
-    request: Request
-    summaries: Summaries
-    picked: Picked
-    run: RunOptions
-
-    def empty(self, name: str) -> npt.NDArray[Any]:
-        """Return an array of the shape of an output that takes no memory."""
-        import numpy as np
-
-        if name in INPUTS:
-            return self.problem.input(name)
-        shapes = self.problem.output_shapes
-        mean = shapes.get("mean weights") if self.request.averaged and name == "weights" else None
-        return np.broadcast_to(np.zeros((), np.bool_), mean or shapes.get(name, shapes["weights"]))
-
-    def results(self, names: Sequence[str], answer: Attention) -> Results:
-        """Return some of it as files and machine formats take it."""
-        layout = self.problem.layout
-        batched = layout.axes if layout.weight_axes == "b" else None
-
-        def array_of(name: str) -> Any:
-            return self.problem.input(name) if name in INPUTS else getattr(answer, name)
-
-        return self.request.results(names, array_of, self.summaries, batched=batched)
+def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input and output, in the user's axes."""
+    shapes = dict(problem.output_shapes)
+    for name in OUTPUTS:
+        shapes.setdefault(name, shapes["weights"])
+    if averaged:
+        shapes["weights"] = shapes.get("mean weights", shapes["weights"])
+    given = [name for name in INPUTS if name != "value" or problem.value is not None]
+    return shapes | {name: problem.input(name).shape for name in given}
 
 
-def _question(
-    asked: Asked, output: OutputOptions, average: AverageOptions, run: RunOptions
-) -> _Question:
-    """Check what is asked of a problem."""
+def _answer(asked: Asked, request: Request, limits: Limits, run: RunOptions) -> None:
+    """Compute what is asked for, save it and show it."""
     from attncli.summaries.row_blocks import Computed
 
-    problem, picked = asked.problem, asked.picked
-    names = names_shown(output.show) or OUTPUTS[: 1 if problem.value is None else 2]
-    request = Request.of(output, names, asked.inputs, averaged=average.average_heads)
-    for text, save in zip(output.save or (), request.saves, strict=True):
-        _tell_of_another_name(text, save, run)
-    summaries = Summaries(Computed(problem, run.threads), output.top_keys, picked, run)
-    request.refuse_idle()
-    if "context" in request.asked:
-        asked.warn_unprojected()
-    question = _Question(problem, request, summaries, picked, run)
-    return question._replace(request=request.held(question.empty))
+    problem = asked.problem
+    weights = Computed(problem, run.threads)
+    summaries = Summaries(weights, request.output.top_keys, asked.picked, quiet=run.quiet)
+    answer = _solve_and_save(problem, request, summaries, run)
+    if request.output.is_tables:
+        request.show(_tables(asked, request, answer, summaries, limits, run), run)
+    else:
+        arrays = _arrays(problem, answer, request.names)
+        request.write(request.results(request.names, arrays, summaries, _batched(problem)))
 
 
-def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
-    """Say what a file holds where its name, and nothing else, says another output."""
-    stem = Path(save.path).stem
-    if text == save.path and stem in OUTPUTS and len(save.names) == 1 and stem != save.names[0]:
-        words = f"{save.path} holds the {save.names[0]}; --save {stem}={save.path} saves the {stem}"
-        note(words, quiet=run.quiet)
+def _batched(problem: Problem) -> str | None:
+    return problem.layout.axes if problem.layout.weight_axes == "b" else None
 
 
-def _solve_and_save(question: _Question) -> Attention:
+def _arrays(
+    problem: Problem, answer: Attention, names: Sequence[str]
+) -> dict[str, npt.NDArray[Any] | None]:
+    return {
+        name: problem.input(name) if name in INPUTS else getattr(answer, name)
+        for name in names
+        if name not in SUMMARIES
+    }
+
+
+def _solve_and_save(
+    problem: Problem, request: Request, summaries: Summaries, run: RunOptions
+) -> Attention:
     """Compute what is shown and saved, and write the files; return what is held."""
-    problem, saves = question.problem, question.request.saves
-    shown = _shown_whole(question)
-    with streamed(problem, saves, shown, averaged=question.request.averaged) as maps:
+    batch, heads, queries, keys = problem.shape
+    held = [name for name in request.names if name in OUTPUTS]
+    if request.output.is_tables and batch * heads * queries * keys > _WHOLE_CELLS:
+        held = [name for name in held if name in ("context", "lse")]
+    with streamed(problem, request, held) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
-        asked = {name for save in saves for name in save.names}.union(shown)
-        needed = tuple(name for name in OUTPUTS if name in asked)
-        answer = _solve(question, needed, into)
-        others = (save for save in saves if save not in maps)
-        write_saves((save, question.results(save.names, answer)) for save in others)
+        asked = {name for save in request.saves for name in save.names}.union(held)
+        needed = [name for name in OUTPUTS if name in asked]
+        answer = _solved(problem, needed, into, request, run)
+        outputs = []
+        for save in request.saves:
+            if save not in maps:
+                arrays = _arrays(problem, answer, save.names)
+                results = request.results(save.names, arrays, summaries, _batched(problem))
+                outputs.append((save, results))
+        write(outputs, quiet=run.quiet)
     return replace(answer, **dict.fromkeys(into))
 
 
-def _shown_whole(question: _Question) -> tuple[str, ...]:
-    """Return which of the outputs to show must be computed whole."""
-    batch, heads, queries, keys = question.problem.shape
-    arrays = tuple(name for name in question.request.names if name in OUTPUTS)
-    if not question.request.output.is_tables or batch * heads * queries * keys <= _WHOLE_CELLS:
-        return arrays
-    return tuple(name for name in arrays if name in ("context", "lse"))
-
-
-def _solve(
-    question: _Question, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
+def _solved(
+    problem: Problem,
+    names: Sequence[str],
+    into: dict[str, npt.NDArray[Any]],
+    request: Request,
+    run: RunOptions,
 ) -> Attention:
-    from attncli.api import solve
-    from attncli.cli.terminal import progress_bar
+    from attncli.api import solve, solve_averaged
 
-    problem, threads = question.problem, question.run.threads
-    with progress_bar(quiet=question.run.quiet) as progress:
-        if question.request.averaged:
-            from attncli.api import solve_averaged
-
-            return solve_averaged(problem, names, threads=threads, progress=progress, into=into)
-        return solve(problem, names, threads=threads, into=into, progress=progress)
+    solve_it = solve_averaged if request.averaged else solve
+    with progress_bar(quiet=run.quiet) as progress:
+        return solve_it(problem, names, threads=run.threads, into=into, progress=progress)
 
 
-def _tables(question: _Question, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
-    """Yield the tables: of the inputs, of the outputs, and of the summaries."""
-    from attncli.view.answer import input_parts
+def _tables(
+    asked: Asked,
+    request: Request,
+    answer: Attention,
+    summaries: Summaries,
+    limits: Limits,
+    run: RunOptions,
+) -> Iterator[Text]:
+    """Yield the tables of inputs and outputs, and of the summaries."""
+    from attncli.view.answer import answer_parts, by_head
 
-    names = question.request.names
-    inputs = [name for name in names if name in INPUTS]
-    yield from input_parts(question.problem, inputs, limits, question.picked)
-    yield from _array_parts(question, answer, limits)
-    for name in names:
+    problem, mean = asked.problem, request.averaged
+    held = _arrays(problem, answer, request.names)
+    part, computed = problem, answer
+    if missing := [name for name, array in held.items() if array is None]:
+        part, computed = _part_shown(problem, missing, limits, run, averaged=mean)
+    arrays = {
+        name: by_head(part, name, getattr(computed, name), mean=mean)
+        if array is None
+        else by_head(problem, name, array, mean=mean)
+        for name, array in held.items()
+    }
+    yield from answer_parts(
+        part, arrays, limits, asked.picked, whole=problem, mean=mean,
+        value_columns=asked.value_columns,
+    )  # fmt: skip
+    for name in request.names:
         if name in SUMMARIES:
-            yield from question.summaries.parts(name, limits)
+            yield from summaries.parts(name, limits)
 
 
-def _array_parts(
-    question: _Question, answer: Attention, limits: Limits
-) -> Iterator[RenderableType]:
-    """Yield the tables of the outputs; the mean of the heads is one of its own, in its place."""
-    from attncli.view.answer import answer_parts, average_parts
+def _part_shown(
+    problem: Problem, names: Sequence[str], limits: Limits, run: RunOptions, *, averaged: bool
+) -> tuple[Problem, Attention]:
+    """Return the batch entries, heads and queries of a large problem that tables show, solved."""
+    from attncli.engine import attend
+    from attncli.summaries.averaging import average_weights
 
-    problem, picked, threads = question.problem, question.picked, question.run.threads
-    names = [name for name in question.request.names if name in OUTPUTS]
-    for averaged, group in groupby(
-        names, lambda name: question.request.averaged and name == "weights"
-    ):
-        if averaged:
-            yield from average_parts(problem, answer.weights, limits, picked, threads=threads)
-        else:
-            yield from answer_parts(problem, answer, [*group], limits, picked, threads=threads)
+    batches, heads, queries, _ = problem.shape
+    some = heads if averaged else min(heads, limits.heads)
+    entries = min(batches, -(-limits.heads // (1 if averaged else some)))
+    rows = 0, min(queries, limits.rows or queries)
+    part = problem.select(batch=range(entries), head=range(some), rows=rows)
+    others = [name for name in names if not (averaged and name == "weights")]
+    answer = attend(part, others, threads=run.threads)[0]
+    if len(others) < len(names):
+        answer = replace(answer, weights=average_weights(part, threads=run.threads)[0])
+    return part, answer

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from attncli.cli.output import Request, write
 from attncli.cli.question import finished_only
-from attncli.cli.saving import write_saves
-from attncli.cli.showing import Request, names_shown
 from attncli.cli.summaries import Summaries
 from attncli.errors.names import SUMMARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    import numpy.typing as npt
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from attncli.cli.options import AverageOptions, OutputOptions, PickOptions, RunOptions
     from attncli.gather import Finished
     from attncli.numerics.indices import Picked
-    from attncli.save.formats import Results
     from attncli.summaries.row_blocks import Given
     from attncli.view.tables import Limits
 
@@ -32,8 +29,7 @@ def show_finished(
     pick: PickOptions,
     average: AverageOptions,
     run: RunOptions,
-    *,
-    decimals: int,
+    limits: Limits,
 ) -> None:
     """Print and save finished weights, and ``stats`` and ``top`` of them.
 
@@ -42,68 +38,46 @@ def show_finished(
     UsageError
         Anything else is asked for.
     """
-    names = names_shown(output.show)
-    if not names:
+    request = Request.of(output, (), finished.inputs, averaged=average.average_heads)
+    if not request.names or not request.asked <= {"weights", *SUMMARIES}:
         raise finished_only(finished)
-    request = Request.of(output, names, finished.inputs, averaged=average.average_heads)
-    if not request.asked <= {"weights", *SUMMARIES}:
-        raise finished_only(finished)
-    request.refuse_idle()
-    part = _part(finished, request, pick, run)
-    request = request.held(part.array)
-    write_saves((save, part.results(save.names)) for save in request.saves)
-    request.show(part.results, part.tables, run, decimals=decimals)
+    picked = pick.among(finished.counts, finished.axes)
+    weights = _weights(finished, picked, averaged=request.averaged)
+    summaries = Summaries(weights, output.top_keys, picked, quiet=run.quiet)
+    arrays = {"weights": weights.in_user_axes}
+    request.refuse_unheld({"weights": arrays["weights"].shape})
+    layout = "bsd" if weights.axes == "b" else None
+    outputs = [
+        (save, request.results(save.names, arrays, summaries, layout)) for save in request.saves
+    ]
+    write(outputs, quiet=run.quiet)
+    if output.is_tables:
+        request.show(_tables(request, weights, summaries, limits, picked), run)
+    else:
+        request.write(request.results(request.names, arrays, summaries, layout))
 
 
-class _Part(NamedTuple):
-    """What is shown of finished weights.
-
-    Attributes
-    ----------
-    weights : Given
-    picked : Picked
-    summaries : Summaries
-    request : Request
-    """
-
-    weights: Given
-    picked: Picked
-    summaries: Summaries
-    request: Request
-
-    def array(self, _: str) -> npt.NDArray[Any]:
-        """Return the weights, which are the one output that there is."""
-        return self.weights.in_user_axes
-
-    def results(self, names: Sequence[str]) -> Results:
-        """Return some outputs as files and machine formats take them."""
-        batched = "bsd" if self.weights.axes == "b" else None
-        return self.request.results(names, self.array, self.summaries, batched=batched)
-
-    def tables(self, limits: Limits) -> Iterator[RenderableType]:
-        """Yield the tables of what is shown."""
-        from attncli.view.answer import finished_parts
-
-        mean = self.request.averaged
-        for name in self.request.names:
-            if name == "weights":
-                yield from finished_parts(self.weights, limits, self.picked, mean=mean)
-            else:
-                yield from self.summaries.parts(name, limits)
-
-
-def _part(finished: Finished, request: Request, pick: PickOptions, run: RunOptions) -> _Part:
+def _weights(finished: Finished, picked: Picked, *, averaged: bool) -> Given:
     from attncli.summaries.averaging import refuse_without_heads
     from attncli.summaries.row_blocks import Given
 
-    picked = pick.among(finished.counts, finished.axes)
     gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
     axes = "".join(axis for axis in finished.axes if axis not in gone)
     labels = finished.query_labels, finished.key_labels
-    array, hidden = finished.weights(picked), finished.hidden_cells(picked)
-    weights = Given(array, axes, labels, hidden)
-    if request.averaged:
-        refuse_without_heads(axes)
-        weights = weights.averaged()
-    summaries = Summaries(weights, request.output.top_keys, picked, run)
-    return _Part(weights, picked, summaries, request)
+    weights = Given(finished.weights(picked), axes, labels, finished.hidden_cells(picked))
+    if not averaged:
+        return weights
+    refuse_without_heads(axes)
+    return weights.averaged()
+
+
+def _tables(
+    request: Request, weights: Given, summaries: Summaries, limits: Limits, picked: Picked
+) -> Iterator[Text]:
+    from attncli.view.answer import finished_parts
+
+    for name in request.names:
+        if name == "weights":
+            yield from finished_parts(weights, limits, picked, mean=request.averaged)
+        else:
+            yield from summaries.parts(name, limits)

@@ -40,6 +40,8 @@ class Asked(NamedTuple):
         With all batch entries and heads, where some were picked.
     picked : Picked
         Which of them the problem has.
+    value_columns : tuple of str or None
+        The names of the columns of value, where its file has some.
     """
 
     problem: Problem
@@ -47,6 +49,7 @@ class Asked(NamedTuple):
     bfloat16: bool = False
     unprojected: bool = False
     whole: Problem | None = None
+    value_columns: tuple[str, ...] | None = None
     picked: Picked = EVERYTHING
 
     def warn_unprojected(self) -> None:
@@ -171,7 +174,9 @@ def ask_or_read(
     unprojected = problem.output is not None and part.output is None
     whole = None if part is problem else problem
     inputs = tuple(gathered.inputs)
-    return Asked(part, inputs, gathered.bfloat16, unprojected, whole, picked)
+    made = gathered.projected is not None or problem.output is not None
+    columns = None if made else gathered.value_columns
+    return Asked(part, inputs, gathered.bfloat16, unprojected, whole, columns, picked)
 
 
 def _among(problem: Problem, pick: PickOptions | PickOneOptions) -> Picked:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from attncli.cli.terminal import progress_bar
 from attncli.errors.names import SUMMARIES
 from attncli.errors.text import counted
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from attncli.cli.options import RunOptions
     from attncli.numerics.indices import Picked
     from attncli.summaries.row_blocks import Labels, Weights
     from attncli.summaries.stats import HeadStats
@@ -36,11 +36,11 @@ class Summaries:
         How many keys of a query ``top`` lists.
     picked : Picked
         Which of all batch entries and heads these are.
-    run : RunOptions
+    quiet : bool
     """
 
-    def __init__(self, weights: Weights, count: int, picked: Picked, run: RunOptions) -> None:
-        self._weights, self._count, self._picked, self._run = weights, count, picked, run
+    def __init__(self, weights: Weights, count: int, picked: Picked, *, quiet: bool) -> None:
+        self._weights, self._count, self._picked, self._quiet = weights, count, picked, quiet
 
     @property
     def labels(self) -> tuple[Labels, Labels]:
@@ -49,78 +49,46 @@ class Summaries:
 
     def among(self, names: Collection[str]) -> dict[str, object]:
         """Return those among some names of outputs, as plain data."""
-        known: dict[str, object] = {}
-        for name in SUMMARIES:
-            if name in names:
-                known[name] = self._stats_data if name == "stats" else self._top_data
-        return known
+        return {
+            name: [asdict(part) for part in (self._stats if name == "stats" else self._top)]
+            for name in SUMMARIES
+            if name in names
+        }
 
     def parts(self, name: str, limits: Limits) -> Iterator[Text]:
-        """Yield the title and the lines of the table of one."""
-        from rich.text import Text
-
-        from attncli.view.tables import heading
+        """Yield the title and the table of one."""
+        from attncli.view.stats import stats_parts, top_parts
+        from attncli.view.tables import heading, remark
 
         yield heading(name, limits)
-        yield from self._stats_parts(limits) if name == "stats" else self._top_parts(limits)
-        yield Text("")
+        if name == "stats":
+            yield from stats_parts(self._stats, limits)
+        else:
+            queries = self._weights.shape[2]
+            shown = min(queries, limits.rows or queries)
+            yield from top_parts([*self._top_of(shown)], limits)
+            if shown < queries:
+                more = counted(queries - shown, "more query", "more queries")
+                yield remark(f"… {more} (--max-rows)", limits)
+        yield remark("", limits)
 
     @cached_property
-    def _stats(self) -> tuple[HeadStats, ...]:
-        from attncli.cli.terminal import progress_bar
+    def _stats(self) -> list[HeadStats]:
         from attncli.summaries.stats import statistics
 
-        with progress_bar(quiet=self._run.quiet) as progress:
-            heads = statistics(self._weights, progress=progress)
-        return tuple(map(self._named, heads))
+        with progress_bar(quiet=self._quiet) as progress:
+            return [*map(self._named, statistics(self._weights, progress=progress))]
 
     @cached_property
-    def _stats_data(self) -> list[dict[str, object]]:
-        from attncli.view.stats import stats_list
+    def _top(self) -> list[TopKeys]:
+        return [*self._top_of(self._weights.shape[2])]
 
-        return stats_list(self._stats)
-
-    @cached_property
-    def _top_data(self) -> list[dict[str, object]]:
-        from attncli.view.stats import top_list
-
-        return top_list(self._top((0, self._weights.shape[2])))
-
-    def _top(self, rows: tuple[int, int]) -> Iterator[TopKeys]:
+    def _top_of(self, queries: int) -> Iterator[TopKeys]:
         from attncli.summaries.strongest import top
 
-        return map(self._named, top(self._weights, self._count, rows=rows))
+        return map(self._named, top(self._weights, self._count, rows=(0, queries)))
 
     def _named(self, part: _Part) -> _Part:
         """Say which batch entry and head of all it is."""
         batch, head = self._picked.place(part.batch, part.head)
         return replace(part, batch=batch, head=head)
-
-    def _stats_parts(self, limits: Limits) -> Iterator[Text]:
-        from attncli.view.stats import stats_parts
-
-        return stats_parts(
-            self._stats,
-            width=limits.width,
-            digits=limits.digits,
-            unicode=limits.unicode,
-            markdown=limits.markdown,
-        )
-
-    def _top_parts(self, limits: Limits) -> Iterator[Text]:
-        from attncli.view.stats import top_parts
-        from attncli.view.tables import remark
-
-        queries = self._weights.shape[2]
-        shown = min(queries, limits.rows or queries)
-        yield from top_parts(
-            self._top((0, shown)),
-            width=limits.width,
-            digits=limits.digits,
-            unicode=limits.unicode,
-            depth=limits.depth,
-            markdown=limits.markdown,
-        )
-        if shown < queries:
-            words = f"… {counted(queries - shown, 'more query', 'more queries')} (--max-rows)"
-            yield remark(words, limits)

@@ -63,6 +63,8 @@ class Gathered:
         Every file that was read, without ``#NAME``.
     bfloat16 : bool
         Whether any array among them is of this dtype.
+    value_columns : tuple of str or None
+        The names of the columns of value, where its file has some.
     projected : Projected or None
         What query, key and value were made from, where they were.
     notes : list of str
@@ -75,6 +77,7 @@ class Gathered:
     sources: dict[str, str] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     bfloat16: bool = False
+    value_columns: tuple[str, ...] | None = None
     projected: Projected | None = None
     notes: list[str] = field(default_factory=list)
     norm_before: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
@@ -250,6 +253,8 @@ class Reader:
         found = [(rows_are, array.row_labels) for rows_are in ROWS_ARE.get(name, ())]
         if name in COLUMNS_ARE:
             found.append((COLUMNS_ARE[name], array.column_labels))
+        if name == "value":
+            self.gathered.value_columns = array.column_labels
         for which, labels in found:
             # One row of a mask or bias stands for every query.
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):

@@ -1,132 +1,110 @@
-"""An `Attention` as the sequence of tables that `attncli compute` prints."""
+"""Inputs, outputs and finished weights as the tables that ``attncli compute`` prints."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from attncli.engine import attend
-from attncli.errors.names import SQUARE
+from attncli.errors.names import INPUTS, SQUARE
 from attncli.errors.text import places
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.problem.layout import Layout
-from attncli.summaries.averaging import average_weights
+from attncli.view.sheets import Sheet, sheet_parts
 from attncli.view.sinks import SINK_NOTE, sinks_take
-from attncli.view.tables import Limits, Sheet, on_one_scale, remark, sheet_parts
+from attncli.view.tables import remark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from rich.console import RenderableType
+    import numpy.typing as npt
+    from rich.text import Text
 
     from attncli.problem.problem import Problem
-    from attncli.problem.result import Attention
     from attncli.summaries.row_blocks import Given
+    from attncli.view.tables import Limits
 
-__all__ = ["answer_parts", "average_parts", "finished_parts", "input_parts"]
+__all__ = ["answer_parts", "by_head", "finished_parts"]
 
-Array = npt.NDArray[Any]
-
-
-class _Place(NamedTuple):
-    """One batch entry and one head; None where the inputs have no such axis."""
-
-    batch: int | None
-    head: int | None
-
-    def title(self, name: str) -> str:
-        return " · ".join([name, *places({"batch": self.batch, "head": self.head})])
+# A batch entry and a head; None where the inputs have no such axis.
+_Place = tuple[int | None, int | None]
 
 
 def answer_parts(
     problem: Problem,
-    answer: Attention,
-    names: Sequence[str],
+    arrays: Mapping[str, npt.NDArray[Any]],
     limits: Limits,
     picked: Picked = EVERYTHING,
     *,
-    threads: int | None,
-) -> Iterator[RenderableType]:
-    """Yield the tables of an answer, batch entry by batch entry and head by head.
+    whole: Problem | None = None,
+    mean: bool = False,
+    value_columns: Sequence[str] | None = None,
+) -> Iterator[Text]:
+    """Yield the tables of inputs and outputs, batch entry by batch entry and head by head.
 
     Parameters
     ----------
     problem : Problem
-    answer : Attention
-        What was computed whole; rows of other outputs are computed here, only for
-        the tables.
-    names : sequence of str
-        The outputs to show, in this order.
+    arrays : mapping of str to ndarray (B, H, rows, columns)
+        What is shown, in this order, as `by_head` returns it; at least the cells that the limits
+        show.
     limits : Limits
     picked : Picked
         What was chosen of a larger problem, for the titles.
-    threads : int or None
+    whole : Problem, optional
+        What there is in all, if only a part of it was computed.
+    mean : bool
+        The weights are the mean of the heads.
+    value_columns : sequence of str, optional
+        The names of the columns of value and context.
     """
-    per_head = [name for name in names if not (name == "context" and problem.layout.packed)]
-    places = _places(problem.layout.weight_axes, problem.shape[:2])
+    whole = whole or problem
 
-    def sheets() -> Iterator[Sheet]:
-        for place in places[: limits.heads]:
-            shown = _per_head(problem, answer, per_head, place, limits, threads)
-            for name in per_head:
-                title = _Place(*picked.place(*place)).title(name)
-                title = _titled(problem, name, shown[name], title)
-                sheet = _sheet(problem, name, shown[name], title)
-                yield _marked(sheet, problem, place) if name == "weights" else sheet
+    def axes_of(name: str) -> tuple[str, str]:
+        """Return which axes the user's array has; inputs have their own number of heads."""
+        if name in INPUTS or (name == "context" and problem.layout.packed):
+            return whole.layout.axes, name
+        axes = whole.layout.weight_axes
+        return axes.replace("h", "") if mean and name == "weights" else axes, ""
 
-    yield from _tables(sheets(), limits)
-    if per_head:
-        yield from _more(places, limits)
-    if len(per_head) < len(names) and answer.context is not None:
-        yield from _in_user_axes(
-            problem, "context", answer.context, limits, picked, counted=not per_head
-        )
+    def sheets(names: list[str], found: list[_Place]) -> Iterator[Sheet]:
+        for place in found[: limits.heads]:
+            for name in names:
+                averaged = mean and name == "weights"
+                matrix = arrays[name][place[0] or 0, place[1] or 0]
+                title = _title(name, picked, place, averaged=averaged)
+                if name == "weights" and problem.sinks is not None and sinks_take(matrix):
+                    title += f" · {SINK_NOTE}"
+                sheet = _sheet(whole, name, matrix, value_columns)._replace(title=title)
+                yield _marked(sheet, problem, place, averaged=averaged)
+
+    for (axes, one), group in groupby(arrays, axes_of):
+        found = _places(axes, arrays[one].shape if one else whole.shape)
+        yield from sheet_parts(sheets([*group], found), limits)
+        yield from _more(found, limits)
 
 
-def average_parts(
-    problem: Problem,
-    weights: Array | None,
-    limits: Limits,
-    picked: Picked = EVERYTHING,
-    *,
-    threads: int | None,
-) -> Iterator[RenderableType]:
-    """Yield the tables of the mean weights of all heads, batch entry by batch entry.
+def by_head(
+    problem: Problem, name: str, array: npt.NDArray[Any], *, mean: bool = False
+) -> npt.NDArray[Any]:
+    """Return an input or an output with all its axes, (B, H, rows, columns).
 
-    Parameters
-    ----------
-    problem : Problem
-    weights : ndarray (L, S) or (B, L, S), or None
-        The mean, if it was computed whole; otherwise its rows are computed here.
-    limits : Limits
-    picked : Picked
-        What was chosen of a larger problem, for the titles.
-    threads : int or None
+    Packed heads lie side by side in the columns, as in the user's array.
     """
-    rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
-    places = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])
-
-    def sheets() -> Iterator[Sheet]:
-        for place in places[: limits.heads]:
-            if weights is None:
-                part = problem.select(batch=place.batch, rows=(0, rows))
-                values = average_weights(part, threads=threads)[0]
-            else:
-                values = weights if place.batch is None else weights[place.batch]
-            batch, _ = picked.place(*place)
-            title = f"{_Place(batch, None).title('weights')} · {picked.mean}"
-            title = _titled(problem, "weights", values, title)
-            yield _marked(_sheet(problem, "weights", values, title), problem, place, average=True)
-
-    yield from _tables(sheets(), limits)
-    yield from _more(places, limits)
+    batch, heads = problem.shape[:2]
+    if name in INPUTS or (name == "context" and problem.layout.packed):
+        return Layout(problem.layout.axes).split(np.asarray(array), 1, name)
+    if name == "context":
+        return problem.layout.split(np.asarray(array), 1, name)
+    if name == "lse":
+        array = array[..., None]
+    return array.reshape(batch, 1 if mean and name == "weights" else heads, *array.shape[-2:])
 
 
 def finished_parts(
     weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool
-) -> Iterator[RenderableType]:
+) -> Iterator[Text]:
     """Yield the tables of finished weights, batch entry by batch entry and head by head.
 
     Parameters
@@ -138,164 +116,82 @@ def finished_parts(
     mean : bool
         They are the mean of the heads.
     """
-    places = _places(weights.axes, weights.shape[:2])
-
-    def sheets() -> Iterator[Sheet]:
-        for place in places[: limits.heads]:
-            index = place.batch or 0, place.head or 0
-            batch, head = picked.place(*place)
-            title = _Place(batch, None if mean else head).title("weights")
-            yield Sheet(
-                title=f"{title} · {picked.mean}" if mean else title,
-                values=weights.array[index],
-                row_count=weights.shape[2],
-                row_labels=weights.labels[0],
-                column_labels=weights.labels[1],
-                rows_are="queries",
-                columns_are="keys",
-                shaded=True,
-                hidden=None if weights.hidden is None else weights.hidden[index],
-            )
-
-    yield from _tables(sheets(), limits)
-    yield from _more(places, limits)
+    found = _places(weights.axes, weights.shape[:2])
+    sheets = (
+        Sheet(
+            title=_title("weights", picked, place, averaged=mean),
+            values=weights.array[place[0] or 0, place[1] or 0],
+            row_count=weights.shape[2],
+            column_count=weights.shape[3],
+            row_labels=weights.labels[0],
+            column_labels=weights.labels[1],
+            rows_are="queries",
+            columns_are="keys",
+            shaded=True,
+            hidden=None if weights.hidden is None else weights.hidden[place[0] or 0, place[1] or 0],
+        )
+        for place in found[: limits.heads]
+    )
+    yield from sheet_parts(sheets, limits)
+    yield from _more(found, limits)
 
 
-def input_parts(
-    problem: Problem,
-    names: Sequence[str],
-    limits: Limits,
-    picked: Picked = EVERYTHING,
-) -> Iterator[RenderableType]:
-    """Yield the tables of query, key and value, batch entry by batch entry and head by head.
-
-    Parameters
-    ----------
-    problem : Problem
-    names : sequence of str
-        Those to show, in this order.
-    limits : Limits
-    picked : Picked
-        What was chosen of a larger problem, for the titles.
-    """
-    for name in names:
-        yield from _in_user_axes(problem, name, problem.input(name), limits, picked)
+def _places(axes: str, counts: Sequence[int]) -> list[_Place]:
+    batches = range(counts[0]) if "b" in axes else [None]
+    heads = range(counts[1]) if "h" in axes else [None]
+    return [(batch, head) for batch in batches for head in heads]
 
 
-def _tables(sheets: Iterator[Sheet], limits: Limits) -> Iterator[RenderableType]:
-    """Yield the tables, in whose colours the same weight is the same blue."""
-    for sheet in on_one_scale(sheets, limits):
-        yield from sheet_parts(sheet, limits)
+def _title(name: str, picked: Picked, place: _Place, *, averaged: bool) -> str:
+    batch, head = picked.place(*place)
+    where = places({"batch": batch, "head": None if averaged else head})
+    return " · ".join([name, *where, *([picked.mean] if averaged else [])])
 
 
-def _marked(sheet: Sheet, problem: Problem, place: _Place, *, average: bool = False) -> Sheet:
+def _sheet(
+    whole: Problem, name: str, values: npt.NDArray[Any], value_columns: Sequence[str] | None
+) -> Sheet:
+    over_keys, of_keys = name in SQUARE, name in ("key", "value")
+    columns: Sequence[str] | None
+    columns = whole.key_labels if over_keys else ["lse"] if name == "lse" else None
+    if name in ("value", "context") and value_columns and len(value_columns) == values.shape[1]:
+        columns = value_columns
+    return Sheet(
+        title=name,
+        values=values,
+        row_count=whole.shape[3 if of_keys else 2],
+        column_count=whole.shape[3] if over_keys else values.shape[1],
+        row_labels=whole.key_labels if of_keys else whole.query_labels,
+        column_labels=columns,
+        rows_are="keys" if of_keys else "queries",
+        columns_are="keys" if over_keys else "columns",
+        shaded=name == "weights",
+    )
+
+
+def _marked(sheet: Sheet, problem: Problem, place: _Place, *, averaged: bool) -> Sheet:
     """Return the weights of a head, or of all of them, with the keys that rules hide."""
+    if not sheet.shaded:
+        return sheet
     rows, keys = sheet.values.shape
-    heads = slice(None) if average else place.head or 0
-    seen = problem.visible.tile(place.batch or 0, heads, (0, rows), (0, keys))
+    heads = slice(None) if averaged else place[1] or 0
+    seen = problem.visible.tile(place[0] or 0, heads, (0, rows), (0, keys))
     if seen is None:
         return sheet
     by_head = seen.reshape(-1, *seen.shape[-2:])
     return sheet._replace(hidden=np.broadcast_to(~by_head.any(axis=0), sheet.values.shape))
 
 
-def _titled(problem: Problem, name: str, values: Array, title: str) -> str:
-    """Return the title of an output, with what is to be known about its rows."""
-    noted = name == "weights" and problem.sinks is not None and sinks_take(values)
-    return f"{title} · {SINK_NOTE}" if noted else title
-
-
-def _in_user_axes(
-    problem: Problem,
-    name: str,
-    array: Array,
-    limits: Limits,
-    picked: Picked,
-    *,
-    counted: bool = True,
-) -> Iterator[RenderableType]:
-    """Yield the tables of an array in the user's axes, where packed heads lie side by side.
-
-    What is left out is counted unless it has been already.
-    """
-    axes = problem.layout.axes
-    whole = Layout(axes).split(np.asarray(array), 1, name)
-    places = _places(axes, (whole.shape[0], whole.shape[1]))
-    for place in places[: limits.heads]:
-        values = whole[place.batch or 0, place.head or 0]
-        title = _Place(*picked.place(*place)).title(name)
-        yield from sheet_parts(_sheet(problem, name, values, title), limits)
-    if counted:
-        yield from _more(places, limits)
-
-
-def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
-    if len(places) > limits.heads:
-        kinds = {
-            ("heads", "--head"): len({place.head for place in places}),
-            ("batch entries", "--batch"): len({place.batch for place in places}),
-        }
-        several = [kind for kind, count in kinds.items() if count > 1]
-        named, options = (" and ".join(words) for words in zip(*several, strict=True))
-        words = (
-            f"… {len(places) - limits.heads} more of {len(places)} {named} "
-            f"({options} {'choose' if len(several) > 1 else 'chooses'} some; --save and --format "
-            "json have all)\n"
-        )
-        yield remark(words, limits)
-
-
-def _places(axes: str, counts: tuple[int, int]) -> list[_Place]:
-    batches = range(counts[0]) if "b" in axes else [None]
-    heads = range(counts[1]) if "h" in axes else [None]
-    return [_Place(batch, head) for batch in batches for head in heads]
-
-
-def _per_head(
-    problem: Problem,
-    answer: Attention,
-    names: Sequence[str],
-    place: _Place,
-    limits: Limits,
-    threads: int | None,
-) -> dict[str, Array]:
-    """Return the rows to show of each output, (rows, columns)."""
-    rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
-    whole = {name: getattr(answer, name) for name in names}
-    shown = {
-        name: _matrix(problem, name, array, place)[:rows]
-        for name, array in whole.items()
-        if array is not None
-    }
-    missing = [name for name in names if name not in shown]
-    if missing:
-        part = problem.select(batch=place.batch, head=place.head, rows=(0, rows))
-        solved = attend(part, missing, threads=threads)[0]
-        shown |= {name: getattr(solved, name) for name in missing}
-    return shown
-
-
-def _matrix(problem: Problem, name: str, array: Array, place: _Place) -> Array:
-    """Return one batch entry and head of an output in the user's axes, as (L, columns)."""
-    if name == "context":
-        array = problem.layout.split(array, 1, name)
-        index = [place.batch or 0, place.head or 0]
-    else:
-        index = [at for at in (place.batch, place.head) if at is not None]
-    matrix: Array = array[tuple(index)]
-    return matrix[:, None] if name == "lse" else matrix
-
-
-def _sheet(problem: Problem, name: str, values: Array, title: str) -> Sheet:
-    over_keys, of_keys = name in SQUARE, name in ("key", "value")
-    columns = problem.key_labels if over_keys else ["lse"] if name == "lse" else None
-    return Sheet(
-        title=title,
-        values=values,
-        row_count=problem.shape[3 if of_keys else 2],
-        row_labels=problem.key_labels if of_keys else problem.query_labels,
-        column_labels=columns,
-        rows_are="keys" if of_keys else "queries",
-        columns_are="keys" if over_keys else "columns",
-        shaded=name == "weights",
+def _more(found: list[_Place], limits: Limits) -> Iterator[Text]:
+    """Yield how many batch entries and heads were left out."""
+    if len(found) <= limits.heads:
+        return
+    counts = [len({place[axis] for place in found}) for axis in (1, 0)]
+    kinds = ("heads", "--head"), ("batch entries", "--batch")
+    several = [kind for kind, count in zip(kinds, counts, strict=True) if count > 1]
+    named, options = (" and ".join(told) for told in zip(*several, strict=True))
+    yield remark(
+        f"… {len(found) - limits.heads} more of {len(found)} {named} ({options} "
+        f"{'choose' if len(several) > 1 else 'chooses'} some; --save and --format json have all)\n",
+        limits,
     )

@@ -1,32 +1,28 @@
-"""Figures of heads and the strongest keys of queries, as tables and as JSON."""
+"""Figures of heads and the strongest keys of queries, as tables."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from attncli.errors.text import label_text
-from attncli.view.columns import GAP, Column, stacked
-from attncli.view.labels import shorten, text_width
+from attncli.view.labels import shorten
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
-from attncli.view.wrapping import wrapped
+from attncli.view.tables import Column, remark, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from rich.text import Text
 
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
-    from attncli.view.shading import Depth
+    from attncli.view.tables import Limits
 
-__all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]
+__all__ = ["stats_parts", "top_parts"]
 
-_LABEL_WIDTH = 24
-_SHORTEST_LABEL = 6
-# If labels would get shorter than this, ranks are put below each other.
-_READABLE_LABEL = 12
+# Columns of a label; if labels would get shorter than the second, ranks are put below each other.
+_LABEL_WIDTH, _READABLE_LABEL, _SHORTEST_LABEL, _GAP = 24, 12, 6, 2
 _FIGURES = {
     "entropy": "entropy",
     "effective_keys": "eff. keys",
@@ -43,127 +39,78 @@ _LEGEND = (
 )
 
 
-def stats_parts(
-    stats: Sequence[HeadStats],
-    *,
-    width: int | None = None,
-    digits: int = 4,
-    unicode: bool = True,
-    markdown: bool = False,
-) -> Iterator[Text]:
-    """Yield the lines of a table with a line for each head; of several tables if it is too wide.
+def stats_parts(stats: Sequence[HeadStats], limits: Limits) -> Iterator[Text]:
+    """Yield a table with a line for each head, or several tables if it is too wide.
 
     Parameters
     ----------
     stats : sequence of HeadStats
         At least one.
-    width : int, optional
-        Columns of the terminal; None if there is no edge.
-    digits : int
-        Digits after the point.
-    unicode : bool
-        Whether the terminal has more than ASCII.
-    markdown : bool
-        The table is in Markdown.
+    limits : Limits
     """
-    notation = Notation(digits, unicode)
-    places = [
-        _whole_numbers(axis, [getattr(head, axis) for head in stats])
-        for axis in ("batch", "head")
-        if getattr(stats[0], axis) is not None
-    ]
+    notation = Notation(limits.digits, limits.unicode)
+    places = _places(stats)
     counts = []
     if any(head.left_out for head in stats):
-        counts.append(_whole_numbers("queries", [head.queries for head in stats]))
-        counts.append(_whole_numbers("left out", [head.left_out for head in stats]))
+        counts.append(Column("queries", [str(head.queries) for head in stats]))
+        counts.append(Column("left out", [str(head.left_out) for head in stats]))
     figures = [
-        Column(heading, _figures([getattr(head, name) for head in stats], notation))
-        for name, heading in _FIGURES.items()
+        Column(told, [_figure(getattr(head, name), notation) for head in stats])
+        for name, told in _FIGURES.items()
     ]
-    yield from stacked(places, counts + figures, width, unicode=unicode, markdown=markdown)
-    for line in wrapped(_LEGEND.split(" "), width or text_width(_LEGEND)):
-        yield Text(line, style="italic dim")
+    yield from stacked(places, [*counts, *figures], limits)
+    yield remark(_LEGEND, limits)
 
 
-def top_parts(
-    rows: Iterable[TopKeys],
-    *,
-    width: int | None = None,
-    digits: int = 4,
-    unicode: bool = True,
-    depth: Depth = "truecolor",
-    markdown: bool = False,
-) -> Iterator[Text]:
-    """Yield the lines of a table of the strongest keys, with a line for each query.
+def _figure(number: float | None, notation: Notation) -> str:
+    return "-" if number is None else notation.cell(number)
+
+
+def _places(parts: Sequence[HeadStats] | Sequence[TopKeys]) -> list[Column]:
+    return [
+        Column(axis, [str(getattr(part, axis)) for part in parts])
+        for axis in ("batch", "head")
+        if getattr(parts[0], axis) is not None
+    ]
+
+
+def top_parts(rows: Sequence[TopKeys], limits: Limits) -> Iterator[Text]:
+    """Yield a table of the strongest keys, with a line for each query.
 
     Parameters
     ----------
-    rows : iterable of TopKeys
-    width, digits, unicode, markdown
-        As in `stats_parts`.
-    depth : {"none", "256", "truecolor"}
-        Colours that the terminal has.
+    rows : sequence of TopKeys
+    limits : Limits
     """
-    notation = Notation(digits, unicode)
-    rows = list(rows)
     if not rows:
         return
-    places = [
-        _whole_numbers(axis, [getattr(row, axis) for row in rows])
-        for axis in ("batch", "head")
-        if getattr(rows[0], axis) is not None
-    ]
+    places = _places(rows)
     ranks = max(1, *(len(row.keys) for row in rows))
-    taken = sum(place.width + len(GAP) for place in places)
-    room = _label_room(width, taken, ranks, digits)
-    names = [_name("query", row.query, row.label, room, notation) for row in rows]
+    room = _label_room(limits, sum(place.width + _GAP for place in places), ranks)
+    names = [_name("query", row.query, row.label, room, limits) for row in rows]
     places.append(Column("query", names, left=True))
-    weights = [key.weight for row in rows for key in row.keys]
-    texts = map(notation.cell, weights)
-    largest = max(weights, default=1.0) or 1.0
-    written = {
-        weight: Text(text, style=shade(weight / largest, depth))
-        for weight, text in zip(weights, texts, strict=True)
-    }
+    largest = max((key.weight for row in rows for key in row.keys), default=1.0) or 1.0
     ranked = [
         column
         for rank in range(ranks)
-        for column in _ranked(rows, rank, room, notation, written, several=ranks > 1)
+        for column in _ranked(rows, rank, room, largest, limits, several=ranks > 1)
     ]
-    yield from stacked(places, ranked, width, unicode=unicode, together=2, markdown=markdown)
+    yield from stacked(places, ranked, limits, together=2)
 
 
-def stats_list(stats: Iterable[HeadStats]) -> list[dict[str, object]]:
-    """Return the figures as plain mappings, for JSON; None if no query sees a key."""
-    return [asdict(head) for head in stats]
+def _name(kind: str, index: int, label: str | None, room: int, limits: Limits) -> str:
+    text = f"{index}" if label is None else f"{index} {limits.known(label_text(label))}"
+    return shorten(text, max(room, len(kind)), ellipsis=limits.known("…"))
 
 
-def top_list(rows: Iterable[TopKeys]) -> list[dict[str, object]]:
-    """Return the strongest keys as plain mappings, for JSON."""
-    return [asdict(row) for row in rows]
-
-
-def _whole_numbers(heading: str, numbers: Sequence[int]) -> Column:
-    return Column(heading, [Text(str(number)) for number in numbers])
-
-
-def _figures(numbers: Sequence[float | None], notation: Notation) -> list[Text]:
-    return [Text("-" if number is None else notation.cell(number)) for number in numbers]
-
-
-def _name(kind: str, index: int, label: str | None, room: int, notation: Notation) -> Text:
-    text = f"{index}" if label is None else f"{index} {notation.known(label_text(label))}"
-    return Text(shorten(text, max(room, len(kind)), ellipsis=notation.known("…")))
-
-
-def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
+def _label_room(limits: Limits, taken: int, ranks: int) -> int:
     """Return the columns for each label, with as many ranks side by side as leave it readable."""
-    if width is None:
+    if limits.width is None:
         return _LABEL_WIDTH
     room = 0
     for together in range(ranks, 0, -1):
-        numbers = together * (digits + 2 + 2 * len(GAP))
-        room = (width - taken - numbers) // (together + 1)
+        numbers = together * (limits.digits + 2 + 2 * _GAP)
+        room = (limits.width - taken - numbers) // (together + 1)
         if room >= _READABLE_LABEL:
             break
     return max(_SHORTEST_LABEL, min(_LABEL_WIDTH, room))
@@ -173,24 +120,28 @@ def _ranked(
     rows: Sequence[TopKeys],
     rank: int,
     room: int,
-    notation: Notation,
-    written: Mapping[float, Text],
+    largest: float,
+    limits: Limits,
     *,
     several: bool,
 ) -> tuple[Column, Column]:
     """Return the columns of the keys of one rank and their weights; blank if there is none."""
-    names, weights = [], []
+    notation = Notation(limits.digits, limits.unicode)
+    names, weights, styles = [], [], []
     for row in rows:
-        if rank >= len(row.keys):
-            names.append(Text("sees no key" if not row.keys and rank == 0 else "", style="dim"))
-            names[-1].truncate(max(room, len("key")))
-            weights.append(Text(""))
-            continue
-        key = row.keys[rank]
-        names.append(_name("key", key.index, key.label, room, notation))
-        weights.append(written[key.weight])
-    heading = f"{_ordinal(rank + 1)} key" if several else "key"
-    return Column(heading, names, left=True), Column("weight", weights)
+        if rank < len(row.keys):
+            key = row.keys[rank]
+            names.append(_name("key", key.index, key.label, room, limits))
+            weights.append(notation.cell(key.weight))
+            depth = limits.depth
+            styles.append("" if depth == "none" else shade(key.weight / largest, depth))
+        else:
+            unseen = not row.keys and rank == 0
+            names.append("sees no key"[: max(room, len("key"))] if unseen else "")
+            weights.append("")
+            styles.append("")
+    told = f"{_ordinal(rank + 1)} key" if several else "key"
+    return Column(told, names, left=True), Column("weight", weights, styles=styles)
 
 
 def _ordinal(number: int) -> str:
