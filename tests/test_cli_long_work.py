@@ -6,7 +6,6 @@ import pty
 import re
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -15,7 +14,7 @@ from process import environment, long_but, measured
 from terminal import drained
 
 from attncli import pose
-from attncli.cli import progress
+from attncli.cli import terminal
 from attncli.summaries import row_blocks
 from attncli.summaries.maps import ComputedMaps, Mean
 from attncli.view.pictures.making import Wish, picture_of
@@ -23,8 +22,8 @@ from attncli.view.pictures.making import Wish, picture_of
 # The program with another patience: the work of a test is short.
 PROGRAM = """
 import sys
-from attncli.cli import main, progress
-progress._PATIENCE = float(sys.argv.pop(1))
+from attncli.cli import main, terminal
+terminal._PATIENCE = float(sys.argv.pop(1))
 main()
 """
 
@@ -119,25 +118,6 @@ def test_no_bar_where_none_is_wanted(files, patience, more):
     assert told(patience, *files(600), *more)[1] == ""
 
 
-def test_a_sign_of_waiting_that_comes_up_as_the_work_ends_is_taken_away(monkeypatch):
-    came_up, stopped = threading.Event(), threading.Event()
-
-    class Sign:
-        stop = staticmethod(stopped.set)
-
-    def open_slowly(_words):
-        came_up.set()
-        time.sleep(0.05)
-        return Sign
-
-    monkeypatch.setattr(progress, "_is_watched", lambda **_: True)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "_open_sign", open_slowly)
-    with progress.waiting("waiting", quiet=False):
-        came_up.wait(1)
-    assert stopped.is_set()
-
-
 def test_a_bar_that_is_closed_gives_the_cursor_back(monkeypatch):
     class Screen(io.StringIO):
         def isatty(self):
@@ -145,9 +125,11 @@ def test_a_bar_that_is_closed_gives_the_cursor_back(monkeypatch):
 
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "_PATIENCE", 0.0)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress_bar(quiet=False) as update:
-        update(1, 2)
+    for words in ({}, {"counted": False}):
+        with terminal.progress_bar(**words, quiet=False) as update:
+            time.sleep(0.2)
+            update(1, 2)
     text = screen.getvalue()
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0

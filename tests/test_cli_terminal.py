@@ -164,7 +164,8 @@ def test_labels_are_text_not_markup(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", long_but(["npy", "npz"], "npy"))
 def test_binary_formats_are_not_written_to_a_terminal(kind: str, folder: Path) -> None:
-    shown = show("compute", "-f", kind)
+    (folder / "p.yaml").write_text("q: [[1]]\nk: [[1]]\n")
+    shown = show("compute", "p.yaml", "-f", kind)
     assert shown.code == 2
     assert shown.text == ""
     assert f"error: {kind} is binary and stdout is a terminal" in shown.messages
@@ -176,7 +177,7 @@ def test_a_terminal_as_stdin_is_not_read(folder: Path) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "rb") as keyboard:
         done = subprocess.run(
-            [*COMMAND, "compute", "-f", "csv"],
+            [*COMMAND, "compute"],
             stdin=keyboard,
             capture_output=True,
             env=environment(),

@@ -79,7 +79,7 @@ def check(
             refuse_inputs([target.path], [*question.inputs, *judged_files])
             refuse_unwritable([target.path])
         read, expected = _outputs(files, question, average, options)
-        with progress_bar(_waited_for(judging, limit), quiet=run.quiet):
+        with progress_bar(_waited_for(judging, limit), counted=False, quiet=run.quiet):
             report = judged(
                 expected,
                 question.problem,

@@ -160,17 +160,17 @@ def _say_warnings(caught: Sequence[warnings.WarningMessage], *, quiet: bool) -> 
 
 @contextmanager
 def progress_bar(
-    words: str = "computing", *, quiet: bool
+    words: str = "computing", *, counted: bool = True, quiet: bool
 ) -> Iterator[Callable[[int, int], None] | None]:
     """Show on a terminal what work is done, from its first second on.
 
     Yields a function that takes blocks done and blocks in all, from any thread; None where stderr
-    is no terminal. Nobody has to call it: a bar without numbers moves to and fro.
+    is no terminal. Nobody calls it of work that is not counted.
     """
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar(words)
+    bar = _Bar(words, counted=counted)
     try:
         yield bar.update
     finally:
@@ -178,8 +178,8 @@ def progress_bar(
 
 
 class _Bar:
-    def __init__(self, words: str) -> None:
-        self._words = words
+    def __init__(self, words: str, *, counted: bool) -> None:
+        self._words, self._counted = words, counted
         self._progress: Progress | None = None
         self._timer = threading.Timer(_PATIENCE, self._open)
         self._timer.daemon = True
@@ -187,10 +187,24 @@ class _Bar:
 
     def _open(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            SpinnerColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-        progress = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        counted = BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        columns = counted if self._counted else (SpinnerColumn(), TimeElapsedColumn())
+        progress = Progress(
+            TextColumn("{task.description}"),
+            *columns,
+            console=Console(file=sys.stderr),
+            transient=True,
+        )
         progress.add_task(self._words, total=None)
         progress.start()
         self._progress = progress
