@@ -20,7 +20,7 @@ from process import environment, long_but
 
 from attncli.errors import OutputError
 from attncli.save.formats import FORMATS, Results, format_of, save, write
-from attncli.save.numbers import _stands_for, number_lines
+from attncli.save.numbers import number_lines
 
 DTYPES = [np.float16, np.float32, np.float64]
 LABELS = st.text(max_size=6) | st.sampled_from(
@@ -238,16 +238,6 @@ def test_a_float32_that_rounds_twice_on_the_way_through_float64_survives():
     number = np.frombuffer(struct.pack("<I", 0x15AE43FD), np.float32)
     assert np.float32(float(str(number[0]))) != number[0], "no longer a trap: choose another"
     assert np.float32(float(number_texts(number)[0])) == number[0]
-
-
-def test_what_float64_takes_for_the_middle_of_two_float32_stands_for_neither():
-    # A text that it is nearest to may be meant for either; a whole number is meant as it is.
-    below, above = np.float32(1.5), np.nextafter(np.float32(1.5), np.float32(2))
-    middle = (float(below) + float(above)) / 2
-    for number in (below, above):
-        assert not _stands_for(np.array([middle]), number[None]).any()
-    assert _stands_for(np.array([2.0**24 + 1]), np.array([2**24], np.float32)).all()
-    assert not _stands_for(np.array([2.0**24 + 1]), np.array([2**24 + 2], np.float32)).any()
 
 
 def test_lines_of_csv_and_tsv():

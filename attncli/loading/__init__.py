@@ -64,10 +64,6 @@ def read(
     stdin : binary file, optional
         What ``-`` reads; ``sys.stdin.buffer`` unless given.
 
-    Returns
-    -------
-    LoadedArray or LoadedMapping
-
     Raises
     ------
     InputError
@@ -123,15 +119,19 @@ def read_array(
         held = contents.entries[entry]
         if isinstance(held, LoadedArray):
             return held
-    names = _arrays(contents)
+    names = [name for name in contents.entries if contents.dump or _is_array(contents, name)]
     size = counted(len(contents.entries), "entry", "entries")
-    found = f"an entry with a name, {printable(names[0])}" if len(names) == 1 else size
     if not names:
-        what = "nothing" if not contents.entries else f"{size}, none of them an array"
+        what = f"{size}, none of them an array" if contents.entries else "nothing"
         raise InputError(f"{contents.name}: expected one array; found {what}")
-    hint = f"{'give it by its name' if len(names) == 1 else 'choose one'}: "
-    hint += _listed(contents, names)
+    one = len(names) == 1
+    found = f"an entry with a name, {printable(names[0])}" if one else size
+    hint = f"{'give it by its name' if one else 'choose one'}: {_listed(contents, names)}"
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
+
+
+def _is_array(contents: LoadedMapping, name: str) -> bool:
+    return isinstance(contents.entries[name], LoadedArray)
 
 
 def describe(source: str, *, dtype: str | None = None) -> list[Member]:
@@ -150,8 +150,7 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
     Raises
     ------
     InputError
-        As for `read`; an array of elements that attncli cannot compute with is
-        described nevertheless.
+        As for `read`, but not for elements that attncli cannot compute with.
     """
     path, name = split_member(source)
     opened = open_source(path)._replace(dtype=dtype)
@@ -167,20 +166,7 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
 
 
 def headers(source: str) -> list[Member]:
-    """Return what the headers of a file say; nothing if its format has none, or it is a stream.
-
-    Unlike `describe` this never reads the numbers. What a stream held has been read by now.
-
-    Parameters
-    ----------
-    source : str
-        As for `read`.
-
-    Raises
-    ------
-    InputError
-        The headers cannot be read.
-    """
+    """Return what the headers of a file say; nothing if its format has none, or it is a stream."""
     path = split_member(source)[0]
     if not is_file(path):
         return []
@@ -214,13 +200,7 @@ def is_stream(word: object) -> bool:
 
 
 def refuse_two_streams(words: Iterable[object]) -> int:
-    """Return how many of some words name standard input: one at most.
-
-    Raises
-    ------
-    UsageError
-        Several do.
-    """
+    """Refuse several words that name standard input; return how many do."""
     streams = sum(map(is_stream, words))
     if streams > 1:
         raise two_streams()
@@ -269,14 +249,6 @@ def _listed(contents: LoadedMapping, names: Collection[str], near: str = "") -> 
     file = "-" if contents.name == STANDARD_INPUT else contents.name
     words = [f"{file}#{printable(name)}" for name in shown[:_LISTED]]
     return ", ".join(words) + (", …" if len(names) > _LISTED else "")
-
-
-def _arrays(contents: LoadedMapping) -> list[str]:
-    """Return the names of the arrays; of a dump, which is not read for a hint, all names."""
-    names = list(contents.entries)
-    if contents.dump:
-        return names
-    return [name for name in names if isinstance(contents.entries[name], LoadedArray)]
 
 
 def _described(contents: Contents) -> list[Member]:

@@ -180,10 +180,6 @@ class Header(NamedTuple):
 def read_npy(source: Source) -> LoadedArray:
     """Read the array of an NPY file; a regular file is mapped, not read.
 
-    Parameters
-    ----------
-    source : Source
-
     Returns
     -------
     LoadedArray

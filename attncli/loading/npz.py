@@ -37,10 +37,6 @@ _CHUNK = 2**20
 def read_npz(source: Source) -> LoadedMapping:
     """Read the directory of an NPZ file; each member is read when it is asked for.
 
-    Parameters
-    ----------
-    source : Source
-
     Returns
     -------
     LoadedMapping

@@ -59,22 +59,10 @@ _JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
 
 
 class Format(NamedTuple):
-    """One format: its name, how to know it, how to read it.
+    """One format: how to know it by its first bytes or its name, and how to read it.
 
-    Attributes
-    ----------
-    name : str
-        As a user knows it.
-    suffixes : tuple of str
-        Lower case, with the dot.
-    begins : callable
-        Whether the first bytes of a file are this format's.
-    read : callable
-        Takes the source.
-    describe : callable or None
-        The same in, what the file holds out, from its headers; None where only reading tells.
-    binary : bool
-        Whether `begins` is certain, because of magic bytes.
+    `describe` says what the file holds from its headers; None where only reading tells. With
+    `binary`, magic bytes make `begins` certain.
     """
 
     name: str
@@ -83,18 +71,6 @@ class Format(NamedTuple):
     read: Callable[[Source], Contents]
     describe: Callable[[Source], list[Member]] | None = None
     binary: bool = False
-
-
-def _begins_as_torch(head: bytes) -> bool:
-    return re.match(_TORCH_START, head) is not None
-
-
-def _begins_as_npy(head: bytes) -> bool:
-    return head.startswith(b"\x93NUMPY")
-
-
-def _begins_as_zip(head: bytes) -> bool:
-    return head.startswith((b"PK\3\4", b"PK\5\6"))
 
 
 def _begins_as_safetensors(head: bytes) -> bool:
@@ -119,14 +95,14 @@ FORMATS = (
     Format(
         "PyTorch",
         (),
-        _begins_as_torch,
+        lambda head: re.match(_TORCH_START, head) is not None,
         late("attncli.loading.torch_file", "read_torch"),
         binary=True,
     ),
     Format(
         "NPY",
         (".npy",),
-        _begins_as_npy,
+        lambda head: head.startswith(b"\x93NUMPY"),
         late("attncli.loading.npy", "read_npy"),
         late("attncli.loading.npy", "describe_npy"),
         binary=True,
@@ -134,7 +110,7 @@ FORMATS = (
     Format(
         "NPZ",
         (".npz",),
-        _begins_as_zip,
+        lambda head: head.startswith((b"PK\3\4", b"PK\5\6")),
         late("attncli.loading.npz", "read_npz"),
         late("attncli.loading.npz", "describe_npz"),
         binary=True,

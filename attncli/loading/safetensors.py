@@ -48,14 +48,6 @@ class _Tensor(NamedTuple):
 def read_safetensors(source: Source) -> LoadedMapping:
     """Read the header of a safetensors file; each tensor is mapped when asked for.
 
-    Parameters
-    ----------
-    source : Source
-
-    Returns
-    -------
-    LoadedMapping
-
     Raises
     ------
     InputError

@@ -73,7 +73,7 @@ class Source(NamedTuple):
     size : int
         In bytes.
     folder : str
-        What relative file names inside the file are relative to.
+        The folder of relative file names inside the file.
     dtype : str or None
         ``bfloat16`` where 2-byte elements of NPY are to be read so; numbers in text are float64.
     header : {"auto", "yes", "no"}

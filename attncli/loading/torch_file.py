@@ -40,10 +40,6 @@ _MOST_LEVELS = 8
 def read_torch(source: Source) -> Contents:
     """Read the tensors of a PyTorch file, which are mapped and not read.
 
-    Parameters
-    ----------
-    source : Source
-
     Returns
     -------
     LoadedArray or LoadedMapping

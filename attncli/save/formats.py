@@ -40,27 +40,32 @@ class Format(NamedTuple):
     single: bool = False
 
 
+_write_table = late("attncli.save.matrices", "write_table")
+_hold_table = late("attncli.save.matrices", "hold_table")
+
+
+def _table(suffix: str, separator: str) -> Format:
+    return Format(
+        lambda stream, results: _write_table(stream, results, separator),
+        (suffix,),
+        lambda results: _hold_table(results, separator),
+        single=True,
+    )
+
+
 FORMATS = {
-    "csv": Format(
-        late("attncli.save.matrices", "write_csv"),
-        (".csv",),
-        late("attncli.save.matrices", "hold_csv"),
-        single=True,
-    ),
-    "tsv": Format(
-        late("attncli.save.matrices", "write_tsv"),
-        (".tsv",),
-        late("attncli.save.matrices", "hold_tsv"),
-        single=True,
-    ),
+    "csv": _table(".csv", ","),
+    "tsv": _table(".tsv", "\t"),
     "npy": Format(
         late("attncli.save.binary", "write_npy"),
         (".npy",),
-        lambda r: r.one_array("NPY"),
+        lambda results: results.one_array("NPY"),
         single=True,
     ),
     "npz": Format(
-        late("attncli.save.binary", "write_npz"), (".npz",), lambda r: r.only_arrays("NPZ")
+        late("attncli.save.binary", "write_npz"),
+        (".npz",),
+        lambda results: results.only_arrays("NPZ"),
     ),
     "json": Format(late("attncli.save.documents", "write_json"), (".json",)),
     "yaml": Format(late("attncli.save.documents", "write_yaml"), (".yaml", ".yml")),

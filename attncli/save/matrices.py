@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import OutputError
 from attncli.save.numbers import number_lines
-from attncli.save.records import line_of, write_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     import numpy.typing as npt
 
     from attncli.save.results import Results
 
-__all__ = ["hold_csv", "hold_tsv", "write_csv", "write_tsv"]
+__all__ = ["hold_table", "write_table"]
+
+# How errors call them.
+_KINDS = {",": "CSV", "\t": "TSV"}
 
 
-def write_csv(stream: BinaryIO, results: Results) -> None:
-    """Write the one array as comma-separated lines, see `attncli.save.formats.write`."""
-    _write(stream, results, "CSV", ",")
-
-
-def write_tsv(stream: BinaryIO, results: Results) -> None:
-    """Write the one array as tab-separated lines, see `attncli.save.formats.write`."""
-    _write(stream, results, "TSV", "\t")
-
-
-def hold_csv(results: Results) -> None:
-    """Raise what `write_csv` would, without writing."""
-    _hold(results, "CSV")
-
-
-def hold_tsv(results: Results) -> None:
-    """Raise what `write_tsv` would, without writing."""
-    _hold(results, "TSV")
-
-
-def _hold(results: Results, kind: str) -> None:
-    if results.one_list() is None:
-        _matrix(results, kind)
-
-
-def _write(stream: BinaryIO, results: Results, kind: str, separator: str) -> None:
+def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
+    """Write the one array, or the one list of figures, as lines of cells."""
     records = results.one_list()
     if records is not None:
-        write_records(stream, records, separator)
+        _write_records(stream, records, separator)
         return
-    name, matrix = _matrix(results, kind)
+    name, matrix = _matrix(results, separator)
     lines = number_lines(matrix, separator)
     if results.labelled:
         names = results.names_of(name, (matrix.shape[0], matrix.shape[1]))
@@ -57,17 +37,24 @@ def _write(stream: BinaryIO, results: Results, kind: str, separator: str) -> Non
     stream.writelines(f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
 
 
+def hold_table(results: Results, separator: str) -> None:
+    """Raise what `write_table` would, without writing."""
+    if results.one_list() is None:
+        _matrix(results, separator)
+
+
 def _labelled(
     lines: Iterator[str], rows: Sequence[str], columns: Sequence[str], separator: str
 ) -> Iterator[str]:
     """Yield a header whose first cell is empty, and each line behind its label."""
-    yield line_of(["", *columns], separator)
+    yield _line_of(["", *columns], separator)
     for label, line in zip(rows, lines, strict=True):
-        yield f"{line_of([label], separator)}{separator}{line}"
+        yield f"{_line_of([label], separator)}{separator}{line}"
 
 
-def _matrix(results: Results, kind: str) -> tuple[str, npt.NDArray[Any]]:
+def _matrix(results: Results, separator: str) -> tuple[str, npt.NDArray[Any]]:
     """Return the array without leading axes of length 1, a vector as one column, and its name."""
+    kind = _KINDS[separator]
     name, array = results.one_array(kind)
     # lse has one axis less by nature: (1, L) is one head's column, not a row.
     natural = 1 if name == "lse" else 2
@@ -79,3 +66,37 @@ def _matrix(results: Results, kind: str) -> tuple[str, npt.NDArray[Any]]:
             hint="choose one matrix with --batch and --head, or use .npy or .json",
         )
     return name, array[:, None] if array.ndim == 1 else array
+
+
+def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separator: str) -> None:
+    """Write mappings of the same names, one a line; what is None in all of them is left out.
+
+    A list within a mapping becomes a line for each of its items, with their ``rank``: the
+    strongest keys of a query, one below the other.
+    """
+    rows = [row for record in records for row in _flat(record)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    told = [name for name in names if any(row.get(name) is not None for row in rows)]
+    lines: list[list[Any]] = [told, *([row.get(name) for name in told] for row in rows)]
+    texts = (f"{_line_of(line, separator)}\n" for line in lines)
+    stream.writelines(text.encode("utf-8", "backslashreplace") for text in texts)
+
+
+def _line_of(cells: Sequence[Any], separator: str) -> str:
+    """Return a line without its end, whose two signs are those that the csv module quotes."""
+    end = "\r\n"
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, lineterminator=end).writerow(cells)
+    return text.getvalue().removesuffix(end)
+
+
+def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a record without lists: one for each item of its list, or itself."""
+    plain = {name: value for name, value in record.items() if not isinstance(value, (list, tuple))}
+    lists = {name: value for name, value in record.items() if name not in plain}
+    if not any(lists.values()):
+        yield plain
+    for name, items in lists.items():
+        for rank, item in enumerate(items, 1):
+            inner = {f"{name.removesuffix('s')}_{key}": value for key, value in item.items()}
+            yield {**plain, "rank": rank, **inner}

@@ -58,15 +58,6 @@ class Results(NamedTuple):
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
         """Return the arrays, for a format that can hold nothing but arrays.
 
-        Parameters
-        ----------
-        kind : str
-            How errors name the format: ``NPZ``.
-
-        Returns
-        -------
-        mapping of str to ndarray
-
         Raises
         ------
         OutputError
@@ -89,15 +80,6 @@ class Results(NamedTuple):
 
     def one_array(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
         """Return the name and the values of the array, for a format that holds one.
-
-        Parameters
-        ----------
-        kind : str
-            How errors name the format: ``CSV``.
-
-        Returns
-        -------
-        tuple of str and ndarray
 
         Raises
         ------
