@@ -26,31 +26,11 @@ BASE = 10000.0
 
 
 def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.float64]:
-    """Return the encoding that "Attention Is All You Need" adds to the embeddings.
+    """Return the encoding that is added to embeddings, (length, width), for positions from first.
 
-    Column 2i of row p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; an odd width
-    ends with a sine.
+    Column 2i of position p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; an odd width
+    ends with a sine (Vaswani et al. 2017, "Attention Is All You Need", section 3.5).
 
-    Parameters
-    ----------
-    length : int
-        Number of tokens L.
-    width : int
-        Width W of the embeddings.
-    first : int
-        Position of the first token.
-
-    Returns
-    -------
-    ndarray (L, W) of float64
-        Unitless, in [−1, 1].
-
-    References
-    ----------
-    Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
-
-    Examples
-    --------
     >>> sinusoidal(2, 4).round(4)
     array([[0.    , 1.    , 0.    , 1.    ],
            [0.8415, 0.5403, 0.01  , 1.    ]])
@@ -65,30 +45,12 @@ def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.flo
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """Return the slope of each head, as in the ALiBi paper.
+    """Return the slope of each head: a penalty per token of distance.
 
-    For n heads, n a power of two, the slopes are 2^(−8/n), 2^(−16/n), …, 2^(−8).
-    Otherwise: those of the next lower power of two, then every other slope of the
-    next higher one, as in the authors' implementation.
+    For n heads, n a power of two, the slopes are 2^(−8/n), 2^(−16/n), …, 2^(−8). Otherwise: those
+    of the next lower power of two, then every other slope of the next higher one, as in the
+    authors' implementation (Press, Smith, Lewis 2022, "Train Short, Test Long", section 3).
 
-    Parameters
-    ----------
-    heads : int
-        Number of query heads H, at least 1.
-
-    Returns
-    -------
-    tuple of float, length H
-        Unitless penalty per token of distance.
-
-    References
-    ----------
-    Press, Smith, Lewis 2022, "Train Short, Test Long", section 3.
-
-    Examples
-    --------
-    >>> alibi_slopes(2)
-    (0.0625, 0.00390625)
     >>> [round(slope, 4) for slope in alibi_slopes(3)]
     [0.0625, 0.0039, 0.25]
     """
@@ -99,32 +61,15 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 
 
 def rope_frequencies(width: int, base: float) -> npt.NDArray[np.float64]:
-    """Return the frequency of each pair of components: ``base^(−2p/D)``.
+    """Return the radians by which each pair of components turns for each position: base^(−2p/D).
 
-    Parameters
-    ----------
-    width : int
-        D, even.
-    base : float
-        10000 in the paper.
+    Su et al. 2021, "RoFormer", equation 15. The width D is even, the base 10000 in the paper.
 
-    Returns
-    -------
-    ndarray (D/2,) of float64
-        Radians for each position.
-
-    References
-    ----------
-    Su et al. 2021, "RoFormer", equation 15.
-
-    Examples
-    --------
     >>> rope_frequencies(4, 10000.0)
     array([1.  , 0.01])
     """
-    frequencies: npt.NDArray[np.float64] = float(base) ** (
-        -np.arange(0, width, 2, dtype=np.float64) / width
-    )
+    exponents = -np.arange(0, width, 2, dtype=np.float64) / width
+    frequencies: npt.NDArray[np.float64] = float(base) ** exponents
     return frequencies
 
 
@@ -170,7 +115,9 @@ def turned(rows: npt.NDArray[Any], angles: npt.NDArray[Any], pairing: Pairing) -
     """Return rows (..., S, D) whose pairs are turned by angles (..., S, n), as `rotate` says."""
     cosine, sine = np.cos(angles).astype(rows.dtype), np.sin(angles).astype(rows.dtype)
     count = angles.shape[-1]
-    first, second = _pairs(count, pairing)
+    first, second = slice(0, 2 * count, 2), slice(1, 2 * count, 2)
+    if pairing == "half":
+        first, second = slice(0, count), slice(count, 2 * count)
     made = np.empty_like(rows)
     made[..., first] = rows[..., first] * cosine - rows[..., second] * sine
     made[..., second] = rows[..., second] * cosine + rows[..., first] * sine
@@ -184,24 +131,6 @@ def rotation_angles(
     *,
     dtype: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
-    """Return the angle by which each pair turns: position times frequency.
-
-    Parameters
-    ----------
-    positions : ndarray (S,), integer
-    frequencies : ndarray (n,) of float64
-    dtype : dtype
-        The dtype in which angles are computed.
-
-    Returns
-    -------
-    ndarray (S, n), radians
-    """
+    """Return the angle (S, n) in radians by which each pair turns: position times frequency."""
     angles: npt.NDArray[Any] = np.multiply.outer(positions.astype(dtype), frequencies.astype(dtype))
     return angles
-
-
-def _pairs(count: int, pairing: Pairing) -> tuple[slice, slice]:
-    if pairing == "half":
-        return slice(0, count), slice(count, 2 * count)
-    return slice(0, 2 * count, 2), slice(1, 2 * count, 2)

@@ -38,26 +38,10 @@ def checked_numbers(
     visible: Visibility,
     dtype: np.dtype[Any],
 ) -> tuple[Array, Array | None]:
-    """Check that query, key and value are finite, and return key and value.
+    """Refuse what is not finite in the computing dtype, and return key and value.
 
-    Rows that no query sees are set to zero there where they are not finite.
-
-    Parameters
-    ----------
-    named : Names
-    form : Layout
-        For errors: the index is that of the user's array.
-    query : ndarray (B, H, L, D)
-    key, value : ndarray (B or 1, G, S, ·)
-        Value may be None.
-    visible : Visibility
-    dtype : dtype
-        What is computed in: what it cannot hold is not finite, either.
-
-    Raises
-    ------
-    DataError
-        A query is not finite, or a key or value that some query sees.
+    Rows of keys and values that no query sees are set to zero where they are not finite. The
+    layout is for errors: their index is that of the user's array.
     """
     if not finite_in(query, dtype):
         _refuse(named("query"), form, query, ~_finite_rows(query, dtype), dtype)
