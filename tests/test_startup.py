@@ -70,7 +70,7 @@ def test_machine_formats_import_no_tables_and_no_pictures(tutorial: Path) -> Non
 
 
 def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
-    engine = {"attncli.engine.flash", "attncli.threads.pool"}
+    engine = {"attncli.engine.flash", "attncli.numerics.threads.pool"}
     assert not engine & modules("compute", "q.csv", "k.csv", "v.csv")
     # The names are those of what larger ones import.
     np.save("x.npy", np.ones((1500, 64)))

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from attncli import attention, pose, solve
 from attncli.engine import attend, plan, result_shapes
 from attncli.errors import DataError
-from attncli.threads import blas, cores, pool
+from attncli.numerics.threads import blas, cores, pool
 
 OUTPUTS = ("weights", "context", "lse")
 # Before any call.
@@ -343,7 +343,7 @@ FORKED_INSIDE = """
 import os, sys, threading
 import numpy as np
 from attncli import attention
-from attncli.threads.blas import single_blas_thread
+from attncli.numerics.threads.blas import single_blas_thread
 from threadpoolctl import threadpool_info, threadpool_limits
 threadpool_limits(2)
 state = lambda: [entry["num_threads"] for entry in threadpool_info()]
@@ -602,7 +602,7 @@ class TestCores:
     def test_by_affinity(self):
         script = (
             "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
-            "from attncli.threads.cores import available_cores; print(available_cores())"
+            "from attncli.numerics.threads.cores import available_cores; print(available_cores())"
         )
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, check=True, text=True

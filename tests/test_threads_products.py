@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import UsageError, project
 from attncli.layers.projection import OutputProjection
-from attncli.threads import products
-from attncli.threads.products import multiply_rows
+from attncli.numerics.threads import products
+from attncli.numerics.threads.products import multiply_rows
 
 # Rows, in, out: each of them large, none a multiple of the pieces.
 LARGE = [(2500, 70, 800), (700, 90, 2300), (9, 4100, 4100)]

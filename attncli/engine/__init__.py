@@ -30,8 +30,8 @@ from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
     from attncli.engine.formula import Part
+    from attncli.numerics.threads.pool import Work
     from attncli.problem.problem import Problem
-    from attncli.threads.pool import Work
 
 __all__ = ["Progress", "attend", "result_shapes"]
 
@@ -120,8 +120,8 @@ def _fill(
         return work(_counted(parts, progress), _go_on)
 
     # Imported late, so that a program with only a small problem starts faster.
-    from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
-    from attncli.threads.cores import available_cores  # noqa: PLC0415
+    from attncli.numerics.threads.blas import single_blas_thread  # noqa: PLC0415
+    from attncli.numerics.threads.cores import available_cores  # noqa: PLC0415
 
     with single_blas_thread():
         parts, work = _parts(problem, results)
@@ -130,7 +130,7 @@ def _fill(
         if count == 1 or not repays_threads(problem, count):
             return work(queue, _go_on)
 
-        from attncli.threads.pool import spread  # noqa: PLC0415
+        from attncli.numerics.threads.pool import spread  # noqa: PLC0415
 
         return spread(work, queue, count)
 

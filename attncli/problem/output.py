@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from attncli.errors import ShapeError, UsageError
 from attncli.numerics.dtypes import widen
+from attncli.numerics.threads.products import multiply_rows
 from attncli.problem import arguments
 from attncli.problem.arguments import shape_text
-from attncli.threads.products import multiply_rows
 
 if TYPE_CHECKING:
     from attncli.problem.arguments import Names

@@ -103,13 +103,6 @@ class Visibility(NamedTuple):
         )
         return max(1 if rule is None else len(rule) for rule in by_entry)
 
-    def is_clear(self, batches: int) -> bool:
-        """Return whether every query of so many batch entries sees every key."""
-        if not self.hides:
-            return True
-        whole = (0, self.queries), (0, self.keys)
-        return self.is_one_interval and all(self._clear(b, *whole) for b in range(batches))
-
     @property
     def padded_queries(self) -> Bools | None:
         """Which queries are padding, (B or 1, L); None without query lengths."""
@@ -233,20 +226,6 @@ class Visibility(NamedTuple):
         """Return a key that identifies the pattern of hidden keys in a tile, if it `repeats`."""
         distance = rows[0] + self.offset(batch) - columns[0]
         return distance, rows[1] - rows[0], columns[1] - columns[0]
-
-    def core(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[int, int]:
-        """Return the columns that the banded rules leave to every query of some rows.
-
-        The interval is empty if there are none.
-        """
-        edges = self.edges(batch, rows, columns)
-        first, last = columns
-        for start, stop in edges:
-            if start == first:
-                first = stop
-            else:
-                last = start
-        return first, last
 
     def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
         """Return the names of the rules that hide a key from a query, in the order above."""

@@ -143,7 +143,7 @@ def check(
         judged, compared = others, stricter
     found = None
     if diagnose and not compared.passed:
-        from attncli.threads.blas import single_blas_thread  # noqa: PLC0415 - rarely needed
+        from attncli.numerics.threads.blas import single_blas_thread  # noqa: PLC0415 - rarely needed
 
         # Thousands of small products: where other work runs, threads wait longer than they work.
         with single_blas_thread():

@@ -185,7 +185,7 @@ def products(work):
     """
     from threadpoolctl import threadpool_limits
 
-    from attncli.threads.blas import multiplies_unpacked
+    from attncli.numerics.threads.blas import multiplies_unpacked
 
     query, key, value = arrays(work)
     share = work.heads // key.shape[0]

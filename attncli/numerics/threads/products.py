@@ -44,9 +44,9 @@ def multiply_rows(x: Array, matrix: Array, *, threads: int | None = None) -> Arr
 
 def _spread(x: Array, matrix: Array, threads: int | None) -> Array:
     # A program with only small products starts without these.
-    from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
-    from attncli.threads.cores import available_cores  # noqa: PLC0415
-    from attncli.threads.pool import spread  # noqa: PLC0415
+    from attncli.numerics.threads.blas import single_blas_thread  # noqa: PLC0415
+    from attncli.numerics.threads.cores import available_cores  # noqa: PLC0415
+    from attncli.numerics.threads.pool import spread  # noqa: PLC0415
 
     rows = x.reshape(-1, x.shape[-1])
     made = np.empty((len(rows), matrix.shape[1]), x.dtype)

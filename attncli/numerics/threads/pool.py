@@ -1,4 +1,4 @@
-"""Work spread over threads, each with one BLAS thread (`attncli.threads.blas`).
+"""Work spread over threads, each with one BLAS thread (`attncli.numerics.threads.blas`).
 
 NumPy releases the interpreter's lock in its loops and in BLAS, so threads over blocks scale;
 several BLAS threads on one small tile do not.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from attncli.threads.blas import use_one_thread
+from attncli.numerics.threads.blas import use_one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
