@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from attncli.engine import Progress, attend, result_shapes
+from attncli.engine.averaging import average_weights, refuse_without_heads
 from attncli.errors import UsageError, warn
 from attncli.errors.calling import by_known_names, completed, showing, unchecked
 from attncli.errors.names import OUTPUTS
@@ -20,7 +21,6 @@ from attncli.problem.advice import advise, fully_masked_advice
 from attncli.problem.posing import RULES, Rules, pose
 from attncli.problem.problem import posed_problem
 from attncli.problem.result import Attention
-from attncli.summaries.averaging import average_weights, refuse_without_heads
 
 if TYPE_CHECKING:
     from collections.abc import Collection

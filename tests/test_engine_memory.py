@@ -124,7 +124,7 @@ def test_weights_stream_into_a_file_that_is_larger_than_memory_may_be(tmp_path, 
 import resource, numpy as np
 from attncli import attention, pose
 from attncli.engine import attend
-from attncli.summaries.averaging import average_weights
+from attncli.engine.averaging import average_weights
 
 x = np.random.default_rng(0).standard_normal(({heads}, 6_000, 8), np.float32)
 attention(x[:, :700], x[:, :700], x[:, :700], layout="hsd", threads=2)

@@ -183,7 +183,7 @@ def _part_shown(
 ) -> tuple[Problem, Attention]:
     """Return the batch entries, heads and queries of a large problem that tables show, solved."""
     from attncli.engine import attend
-    from attncli.summaries.averaging import average_weights
+    from attncli.engine.averaging import average_weights
 
     batches, heads, queries, _ = problem.shape
     some = heads if averaged else min(heads, limits.heads)

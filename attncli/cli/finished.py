@@ -58,7 +58,7 @@ def show_finished(
 
 
 def _weights(finished: Finished, picked: Picked, *, averaged: bool) -> Given:
-    from attncli.summaries.averaging import refuse_without_heads
+    from attncli.engine.averaging import refuse_without_heads
     from attncli.summaries.row_blocks import Given
 
     gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]

@@ -274,9 +274,9 @@ def _picture(
     run: RunOptions,
 ) -> Picture:
     """Return the picture of what is asked for, computed some rows at a time."""
+    from attncli.engine.averaging import refuse_without_heads
     from attncli.errors import warn
     from attncli.problem.advice import fully_masked_advice
-    from attncli.summaries.averaging import refuse_without_heads
     from attncli.summaries.maps import ComputedMaps, Difference, Mean
     from attncli.view.pictures.making import difference_picture, picture_of
     from attncli.view.sinks import SINK_NOTE

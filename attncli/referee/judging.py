@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.engine import attend
+from attncli.engine.averaging import average_weights, refuse_without_heads
 from attncli.errors import UsageError
 from attncli.errors.calling import by_known_names
 from attncli.errors.names import OUTPUTS
@@ -34,7 +35,6 @@ from attncli.referee.swamped import (
     without,
 )
 from attncli.referee.verdict import Compared, compare
-from attncli.summaries.averaging import average_weights, refuse_without_heads
 
 if TYPE_CHECKING:
     from collections.abc import Collection
