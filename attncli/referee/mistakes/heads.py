@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["ATTENDED", "FUSED", "HEADS", "of_context"]
 
 _NUMBERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128)
-_CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); the same backwards"
-_STRIDES_FIX = "make them contiguous, or go by their strides"
 _INPUTS = ("query", "key", "value")
 
 
@@ -141,43 +139,21 @@ def _with_heads(value: tuple[int, str]) -> Callable[[Problem], str]:
     return lambda problem: f"--heads {value[0]}" if _usual_scale(problem) else ""
 
 
-_ALONG = "transpose to (B, H, L, D), so that the softmax runs along the sequence"
-ATTENDED.add(
-    "axes_exchanged",
-    "(B, H, L, D) is read as (B, L, H, D) or the other way round: at every position heads attend "
-    "to heads",
-    _along(0, 2, 1, 3),
-    fix="transpose heads and sequence before attention",
-    shows="more than one head",
-    option=_other_layout,
-    needs="heads rows",
-)
-ATTENDED.add(
-    "batch_attended",
-    "the first two axes are exchanged: at every position batch entries attend to batch entries, "
-    "as in nn.MultiheadAttention without batch_first=True, or where (L, H, D) is read as (B, L, D)",
-    _along(2, 1, 0, 3),
-    fix=f"set batch_first=True; or {_ALONG}; or, if the inputs are (L, B, ·), say --layout sbd",
-    shows="more than one batch entry",
-    option=_heads_first,
-    needs="batch rows",
-)
+ATTENDED.add("axes_exchanged", _along(0, 2, 1, 3), option=_other_layout, needs=("heads rows"))
+ATTENDED.add("batch_attended", _along(2, 1, 0, 3), option=_heads_first, needs=("batch rows"))
 ATTENDED.add(
     "heads_{}",
-    "the width is cut into {0} {1}",
     lambda value: _cut_into(value[0]),
     values=[(number, "head" if number == 1 else "heads") for number in _NUMBERS],
     stage=stages.NUMBER_OF_HEADS,
-    fix="cut the width into as many heads as the problem states",
-    shows="any width",
     option=_with_heads,
-    needs="heads",
+    needs=("heads"),
 )
 
 
 # How heads are cut and joined.
 
-HEADS = Rows(stages.HEADS, fix=_CUT_FIX, shows="more than one head")
+HEADS = Rows(stages.HEADS, shows=("more than one head"))
 
 
 def _sequence_first(problem: Problem) -> bool:
@@ -262,52 +238,19 @@ def _averaged(pipe: Pipeline) -> Pipeline | None:
     return None if pipe.shape[1] == 1 else pipe.then("after", average)
 
 
+HEADS.add("heads_reshaped_in", _reshaped(*_INPUTS))
+HEADS.add("heads_reshaped_out", _reshaped("context"), needs=("heads rows"), writes=(True))
 HEADS.add(
-    "heads_reshaped_in",
-    "query, key and value are reshaped between (L, H, D) and (H, L, D) instead of transposed",
-    _reshaped(*_INPUTS),
+    "heads_transposed_twice", _reshaped("context", back=True), needs=("heads rows"), writes=(True)
 )
+HEADS.add("heads_reshaped", _reshaped(*_INPUTS, "context"), needs=("heads rows"))
+HEADS.add("strides_ignored", _reshaped(*_INPUTS, back=True))
 HEADS.add(
-    "heads_reshaped_out",
-    "the context is reshaped between (H, L, E) and (L, H, E) instead of transposed",
-    _reshaped("context"),
-    needs="heads rows",
-    writes=True,
-)
-HEADS.add(
-    "heads_transposed_twice",
-    "the context, in its layout already, is taken for one with heads and sequence the other way "
-    "round, and transposed once more",
-    _reshaped("context", back=True),
-    fix="do not transpose what the kernel has written in this layout",
-    needs="heads rows",
-    writes=True,
-)
-HEADS.add(
-    "heads_reshaped",
-    "inputs and context are reshaped between (L, H, D) and (H, L, D) instead of transposed",
-    _reshaped(*_INPUTS, "context"),
-    needs="heads rows",
-)
-HEADS.add(
-    "strides_ignored",
-    "query, key and value, transposed between (L, H, D) and (H, L, D), are read in the order of "
-    "their memory: their strides are ignored",
-    _reshaped(*_INPUTS, back=True),
-    fix=_STRIDES_FIX,
-)
-HEADS.add(
-    "strides_of_keys_ignored",
-    "key and value, transposed between (S, G, D) and (G, S, D), are read in the order of their "
-    "memory: their strides are ignored",
-    _reshaped("key", "value", back=True),
-    fix=_STRIDES_FIX,
-    variant_of=("strides_ignored",),
+    "strides_of_keys_ignored", _reshaped("key", "value", back=True), variant_of=("strides_ignored",)
 )
 _SOME = (("query",), ("key",), ("value",), ("key", "value"), ("query", "key"), ("query", "value"))
 HEADS.add(
     "{}_reshaped_in",
-    "{1} reshaped between (L, H, D) and (H, L, D) instead of transposed",
     lambda value: _reshaped(*value[2], all_change=True),
     values=[
         ("_".join(names), f"{' and '.join(names)} {'are' if names[1:] else 'is'}", names)
@@ -318,8 +261,6 @@ HEADS.add(
 )
 HEADS.add(
     "strides_of_{}_ignored",
-    "{1}, transposed between (L, H, D) and (H, L, D), is read in the order of the memory: the "
-    "strides are ignored",
     lambda value: _reshaped(*value[2], back=True, all_change=True),
     values=[
         ("_".join(names), " and ".join(names), names)
@@ -327,48 +268,25 @@ HEADS.add(
         if names != ("key", "value")
     ],
     stage=stages.MISREAD_HEADS,
-    fix=_STRIDES_FIX,
     variant_of=("heads_reshaped_in", "heads_reshaped", "strides_ignored"),
 )
-HEADS.add(
-    "heads_interleaved",
-    "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d, and "
-    "joined again likewise",
-    _cut(taken=True, joined=True),
-    needs="heads",
-)
+HEADS.add("heads_interleaved", _cut(taken=True, joined=True), needs=("heads"))
 HEADS.add(
     "kernels_by_columns_{}",
-    "{1}",
     lambda value: _by_columns(value[0]),
+    meaning=("{1}"),
     values=(
         ("in", "the kernels of query, key and value, (W, H, D), are flattened as (W, D, H)"),
         ("out", "the kernel of the output projection, (H, D, W), is flattened as (D, H, W)"),
     ),
     stage=stages.MISREAD_HEADS,
-    fix="reshape kernels (W, H, D) to (W, H·D), and (H, D, W) to (H·D, W), in this order",
-    needs="heads rows",
+    fix=("reshape kernels (W, H, D) to (W, H·D), and (H, D, W) to (H·D, W), in this order"),
+    needs=("heads rows"),
     variant_of=("heads_interleaved_in", "heads_interleaved_out"),
 )
-HEADS.add(
-    "heads_interleaved_in",
-    "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d",
-    _cut(taken=True, joined=False),
-)
-HEADS.add(
-    "heads_interleaved_out",
-    "heads are joined interleaved: component e of head h goes to e·H + h, not h·E + e",
-    _cut(taken=False, joined=True),
-    needs="heads",
-    writes=True,
-)
-HEADS.add(
-    "weights_averaged_before_values",
-    "the weights are averaged over the heads before they meet the values",
-    _averaged,
-    fix="give each head its own weights, and average only what is shown",
-    needs="heads",
-)
+HEADS.add("heads_interleaved_in", _cut(taken=True, joined=False))
+HEADS.add("heads_interleaved_out", _cut(taken=False, joined=True), needs=("heads"), writes=(True))
+HEADS.add("weights_averaged_before_values", _averaged, needs=("heads"))
 
 
 def _tiled(*names: str) -> Change:
@@ -388,7 +306,6 @@ def _tiled(*names: str) -> Change:
 
 HEADS.add(
     "heads{}_tiled",
-    "{1} are tiled (query head h reads head h mod G) instead of repeated (h // (H/G)){2}",
     lambda value: _tiled(*value[3]),
     values=(
         ("", "key/value heads", "", ("key", "value")),
@@ -396,14 +313,12 @@ HEADS.add(
         ("_of_values", "heads of the values", ", but not those of the keys", ("value",)),
     ),
     stage=stages.SHARED_HEADS,
-    fix="repeat each key/value head H/G times in place (repeat_interleave, not repeat)",
-    shows="1 < G < H",
 )
 
 
 # A fused projection of query, key and value that is split in another order.
 
-FUSED = Rows(stages.FUSED_PROJECTION, shows="several heads")
+FUSED = Rows(stages.FUSED_PROJECTION)
 
 
 def _fused(arrays: list[Array], axis: int) -> Array:
@@ -465,7 +380,6 @@ def _by_group(pipe: Pipeline) -> Pipeline | None:
 
 FUSED.add(
     "fused_{}",
-    "a product that holds query, key and value at once is cut as {1} instead of {2}",
     lambda value: _cut_fused(_ordered(value[3], value[4]), value[5]),
     values=(
         ("cut_by_head", "(heads, 3, D)", "(3, heads, D)", 2, "h3d", lambda heads: heads > 1),
@@ -480,32 +394,18 @@ FUSED.add(
             lambda heads: heads > 1,
         ),
     ),
-    fix="reshape it to (…, {2}) before it is taken apart",
 )
 FUSED.add(
     "fused_viewed_as_heads",
-    "a product that holds query, key and value at once, (B, L, 3·H·D), is viewed as (3, B, H, L, "
-    "D): nothing is transposed",
     _cut_fused(_in_memory, lambda heads: heads > 1),
     stage=stages.FUSED_PARTS,
-    fix="reshape it to (B, L, 3, H, D), and permute to (3, B, H, L, D)",
 )
 FUSED.add(
     "fused_shards_of_{}_cut_by_kind",
-    "a product of {} shards, each with query, key and value of its heads (tensor-parallel "
-    "checkpoints), is cut as (3, heads, D)",
     lambda count: _cut_fused(
         _ordered(2, "3hd", count), lambda heads: heads > count and heads % count == 0
     ),
     values=(2, 4, 8),
     stage=stages.FUSED_PARTS,
-    fix="take the shards apart before they are cut into query, key and value",
 )
-FUSED.add(
-    "fused_groups_cut_by_kind",
-    "a product of groups, each with its queries, its key and its value (InternLM2, Falcon), is "
-    "cut as all queries, all keys and all values",
-    _by_group,
-    stage=stages.FUSED_PARTS,
-    fix="reshape it to (…, groups, H/G + 2, D) before it is taken apart",
-)
+FUSED.add("fused_groups_cut_by_kind", _by_group, stage=stages.FUSED_PARTS)

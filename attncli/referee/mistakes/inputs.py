@@ -23,7 +23,7 @@ _WORDS = {"query": "queries", "key": "keys", "value": "values"}
 # Numbers of a product that is made of all batch entries.
 _MOST_NUMBERS = 2**24
 
-INPUTS = Rows(stages.INPUTS, fix="score query against key and sum the values")
+INPUTS = Rows(stages.INPUTS)
 
 
 def _in_the_order(letters: str) -> Callable[[Problem], str]:
@@ -49,42 +49,35 @@ def _taken(**sources: str) -> Change:
     return change
 
 
-for _one, _other, _order, _meaning in (
-    ("query", "key", "K Q V", "query and key are exchanged: the softmax runs over K·Qᵀ"),
-    ("key", "value", "Q V K", "key and value are exchanged"),
-    ("query", "value", "V K Q", "query and value are exchanged"),
+for _one, _other, _order in (
+    ("query", "key", "K Q V"),
+    ("key", "value", "Q V K"),
+    ("query", "value", "V K Q"),
 ):
     INPUTS.add(
         f"{_one}_{_other}_exchanged",
-        _meaning,
         _taken(**{_one: _other, _other: _one}),
-        shows=f"{_one} ≠ {_other}",
         option=_in_the_order(_order),
     )
 INPUTS.add(
     "inputs_in_the_order_{0}_{1}_{2}",
-    "{0}, {1} and {2} are taken for query, key and value, in this order",
     lambda order: _taken(query=order[0], key=order[1], value=order[2]),
     values=(("key", "value", "query"), ("value", "query", "key")),
-    shows="query, key and value that differ",
     option=lambda order: _in_the_order(" ".join(name[0].upper() for name in order)),
     variant_of=lambda order: (f"projections_in_the_order_{''.join(name[0] for name in order)}",),
 )
-for _target, _source, _what, _fix, _order in (
-    ("value", "key", "summed", "multiply the weights with", "Q K K"),
-    ("value", "query", "summed", "multiply the weights with", "Q K Q"),
-    ("key", "query", "scored against the queries", "score the queries against", "Q Q V"),
-    ("key", "value", "scored against the queries", "score the queries against", "Q V V"),
-    ("query", "key", "scored against the keys", "score the keys against", "K K V"),
-    ("query", "value", "scored against the keys", "score the keys against", "V K V"),
+for _target, _source, _order in (
+    ("value", "key", "Q K K"),
+    ("value", "query", "Q K Q"),
+    ("key", "query", "Q Q V"),
+    ("key", "value", "Q V V"),
+    ("query", "key", "K K V"),
+    ("query", "value", "V K V"),
 ):
     INPUTS.add(
         f"{_source}_as_{_target}",
-        f"the {_WORDS[_source]} are {_what} instead of the {_WORDS[_target]}",
         _taken(**{_target: _source}),
         stage=stages.COPIES,
-        fix=f"{_fix} the {_WORDS[_target]}",
-        shows=f"{_target} ≠ {_source}",
         option=_in_the_order(_order),
         variant_of=(f"{_WORDS[_target]}_made_with_w{_source[0]}",),
     )
@@ -137,23 +130,8 @@ def _new_first(pipe: Pipeline) -> Pipeline | None:
     return _tokens_moved(("key", "value"), lambda n: (np.arange(n) - new) % n)(pipe)
 
 
-INPUTS.add(
-    "key_reshaped",
-    "the keys (S, D) are reshaped to (D, S), not transposed",
-    _reshaped("key"),
-    stage=stages.SLOTS,
-    fix="transpose the last two axes: key.swapaxes(-1, -2), key.transpose(-2, -1)",
-    shows="more than one key",
-)
-INPUTS.add(
-    "value_reshaped",
-    "the values (S, E) are read as (E, S) and transposed: the strides of their rows and columns "
-    "are exchanged",
-    _reshaped("value"),
-    stage=stages.VALUE_BLOCKS,
-    fix="go by the strides of the values: a row for each key",
-    shows="more than one key, and values of more than one column",
-)
+INPUTS.add("key_reshaped", _reshaped("key"), stage=stages.SLOTS)
+INPUTS.add("value_reshaped", _reshaped("value"), stage=stages.VALUE_BLOCKS)
 # Where keys and values get out of step.
 _STEPS: tuple[tuple[str, str, Any], ...] = (
     ("late", "before it, the ends joined", lambda n: (np.arange(n) - 1) % n),
@@ -165,15 +143,12 @@ _STEPS: tuple[tuple[str, str, Any], ...] = (
         lambda n: np.minimum(np.arange(n) + 1, n - 1),
     ),
 )
-for _moving, _still in (("value", "key"), ("key", "value")):
+for _moving in ("value", "key"):
     INPUTS.add(
         f"{_moving}s_{{}}",
-        f"keys and values are out of step: each {_still} meets the {_moving} of the token {{1}}",
         lambda step, name=_moving: _moved((name,), step[2]),
         values=_STEPS,
         stage=stages.VALUE_BLOCKS,
-        fix="write and read keys and values at the same places",
-        shows="more than two keys",
         variant_of=lambda step, name=_moving: (
             *(f"values_{each[0]}" for each in _STEPS if name == "key"),
             *(f"{name}s_{each[0]}" for each in _STEPS[: _STEPS.index(step)]),
@@ -182,14 +157,9 @@ for _moving, _still in (("value", "key"), ("key", "value")):
 for _tokens, _names in (("tokens", ("key", "value")), ("queries", ("query",))):
     INPUTS.add(
         f"{_tokens}_{{}}",
-        f"at each place the {'queries' if len(_names) == 1 else 'keys and values'} are those of "
-        "the "
-        "token {1}",
         lambda step, names=_names: _tokens_moved(names, step[2]),
         values=_STEPS,
         stage=stages.SLOTS,
-        fix="let queries, keys and values of a token stand at the same place",
-        shows="rules that ask where tokens stand",
         variant_of=(
             "rows_misplaced",
             "key_padding_mask_mirrored",
@@ -198,14 +168,7 @@ for _tokens, _names in (("tokens", ("key", "value")), ("queries", ("query",))):
             "mask_of_previous_key",
         ),
     )
-INPUTS.add(
-    "new_keys_before_the_cache",
-    "the new keys and values stand before those of the cache, not behind them",
-    _new_first,
-    stage=stages.SLOTS,
-    fix="join them in the order of the tokens: cat([past, new])",
-    shows="a cache, and rules that ask where tokens stand",
-)
+INPUTS.add("new_keys_before_the_cache", _new_first, stage=stages.SLOTS)
 
 
 def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
@@ -228,7 +191,6 @@ def _unwritten(names: tuple[str, ...]) -> Change:
 
 INPUTS.add(
     "last_{}_unwritten",
-    "{1} of the last token {2} zero, as in a cache that is not yet written",
     lambda value: _unwritten(value[3]),
     values=(
         ("slot", "key and value", "are", ("key", "value")),
@@ -236,7 +198,6 @@ INPUTS.add(
         ("value", "the value", "is", ("value",)),
     ),
     stage=stages.SLOTS,
-    fix="write the cache before it is read",
 )
 _BLOCK_STEPS: tuple[tuple[str, str, Any], ...] = (
     ("of_first_block_of", "of the first", lambda size, n: np.arange(n) % size),
@@ -251,20 +212,17 @@ _BLOCK_STEPS: tuple[tuple[str, str, Any], ...] = (
         lambda size, n: np.arange(n) + size * (np.arange(n) + size < n),
     ),
 )
-for _moving, _meet in (
-    ("value", "the weights of each block meet the values"),
-    ("key", "the scores of each block are those of the keys"),
+for _moving in (
+    "value",
+    "key",
 ):
     INPUTS.add(
         f"{_moving}s_{{0}}_{{1}}",
-        f"kernels that go over blocks of {{1}} keys: {_meet} {{2}}",
         lambda value, name=_moving: _moved(
             (name,), lambda n: value[3](value[1], n), beyond=value[1]
         ),
         values=[(name, size, whose, step) for size in SIZES for name, whose, step in _BLOCK_STEPS],
-        stage=stages.VALUE_BLOCKS if _moving == "value" else stages.KEY_BLOCKS,
-        fix="move the pointers of keys and values together, and wait for the tile that is read",
-        shows="more than {1} keys",
+        stage=(stages.VALUE_BLOCKS if _moving == "value" else stages.KEY_BLOCKS),
     )
 
 
@@ -277,20 +235,12 @@ def _first_columns(size: int) -> Change:
     return change
 
 
-INPUTS.add(
-    "value_columns_of_first_{}",
-    "every block of {} columns of the context is the first: the values of the others are not read",
-    _first_columns,
-    values=SIZES,
-    stage=stages.VALUE_BLOCKS,
-    fix="add where a block of columns begins to the pointer of the values",
-    shows="values of more than {} columns",
-)
+INPUTS.add("value_columns_of_first_{}", _first_columns, values=SIZES, stage=stages.VALUE_BLOCKS)
 
 
 # Strides: all heads or batch entries read what belongs to others.
 
-SHARED = Rows(stages.STRIDES, fix="advance by the stride of that axis too")
+SHARED = Rows(stages.STRIDES)
 
 
 def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
@@ -351,31 +301,7 @@ def _packed(pipe: Pipeline) -> Pipeline | None:
     return pipe.but(key=rows(pipe.key), value=value, key_positions=positions, rules=rules)
 
 
-SHARED.add(
-    "keys_of_first_head",
-    "every head reads the keys and values of the first",
-    _of_first(1),
-    shows="more than one key/value head",
-)
-SHARED.add(
-    "keys_of_first_batch_entry",
-    "every batch entry reads the keys and values of the first",
-    _of_first(0),
-    shows="more than one batch entry",
-)
-SHARED.add(
-    "strides_of_query",
-    "keys and values of a head are read with the strides of the queries, whose rows are fewer: "
-    "each head begins in the rows of one before it",
-    _strides_of_query,
-    fix="advance by the strides of key and value: S·D from head to head, not L·D",
-    shows="more keys than queries, and more than one head or batch entry",
-)
-SHARED.add(
-    "packed_without_boundaries",
-    "the batch entries are packed one behind the other without boundaries: queries see the keys of "
-    "other entries too, under the causal rule those of earlier ones",
-    _packed,
-    fix="keep packed sequences apart: by cu_seqlens, a block-diagonal mask or document ids",
-    shows="more than one batch entry",
-)
+SHARED.add("keys_of_first_head", _of_first(1))
+SHARED.add("keys_of_first_batch_entry", _of_first(0))
+SHARED.add("strides_of_query", _strides_of_query)
+SHARED.add("packed_without_boundaries", _packed)

@@ -67,50 +67,25 @@ def _filled_up(block: int) -> Change:
 
 BLOCKS.add(
     "last_block_of_{}_lost",
-    "the last block of {} keys, which may be incomplete, is left out",
     lambda size: _without(_last(size), size),
     values=SIZES,
-    fix="go over all ⌈S/{}⌉ blocks, and mask the rest of the last one",
-    shows="more than {0} keys, another number of them in the last block of {0}",
     option=lambda size: with_first_keys(lambda keys: (keys - 1) // size * size),
 )
 BLOCKS.add(
-    "first_block_of_{}_lost",
-    "the first block of {} keys is left out",
-    lambda size: _without(lambda _: slice(0, size), size),
-    values=SIZES,
-    fix="begin with block 0",
-    shows="more than {} keys",
+    "first_block_of_{}_lost", lambda size: _without(lambda _: slice(0, size), size), values=SIZES
 )
-BLOCKS.add(
-    "zeros_to_{}_counted",
-    "the keys are filled up with zeros to a multiple of {}, and the zeros get weight",
-    _filled_up,
-    values=SIZES,
-    fix="give the keys beyond the last the score −inf",
-    shows="another number of zeros up to a multiple of {}",
-    variant_of=("mask_as_zeros",),
-)
+BLOCKS.add("zeros_to_{}_counted", _filled_up, values=SIZES, variant_of=("mask_as_zeros",))
 BLOCKS.add(
     "last_key_lost",
-    "the last key is left out",
     _without(lambda keys: slice(keys - 1, keys), 1),
-    fix="go over all S keys",
-    shows="more than one key",
     option=with_first_keys(lambda keys: keys - 1),
 )
-BLOCKS.add(
-    "first_key_lost",
-    "the first key is left out, or overwritten in the cache",
-    _without(lambda _: slice(0, 1), 1),
-    fix="begin with key 0, and write a new token behind the others",
-    shows="more than one key",
-)
+BLOCKS.add("first_key_lost", _without(lambda _: slice(0, 1), 1))
 
 
 # A causal mask that is applied block by block.
 
-CAUSAL_BLOCKS = Rows(stages.CAUSAL_BLOCKS, shows="more keys than {0}")
+CAUSAL_BLOCKS = Rows(stages.CAUSAL_BLOCKS)
 
 
 def _causal_as(
@@ -170,57 +145,34 @@ def _diagonal_twice(size: int) -> Change:
 
 CAUSAL_BLOCKS.add(
     "causal_by_blocks_of_{}",
-    "the causal mask goes by whole blocks of {} keys: the block on the diagonal is seen to its end",
     lambda size: _causal_as(_to_the_end(size), size),
     values=SIZES,
     stage=stages.CAUSAL,
-    fix="mask the keys of the block on the diagonal one by one",
-    shows="more keys than {}, and more than one query in a block of them",
     variant_of=("causal_missing",),
 )
 CAUSAL_BLOCKS.add(
     "diagonal_block_of_{}_lost",
-    "queries see the blocks of {} keys before their own, and none of the block on the diagonal",
     lambda size: _causal_as(lambda i, j: j < i // size * size, size, one_query=False),
     values=SIZES,
-    fix="let the loop over the blocks of keys end behind the diagonal, not before it",
 )
-CAUSAL_BLOCKS.add(
-    "zeros_in_causal_blocks_of_{}",
-    "hidden keys in the block of {} on the diagonal get the score 0, and so weight",
-    _zeros_to_the_end,
-    values=SIZES,
-    fix="give hidden keys the score −inf, before the softmax",
-)
-CAUSAL_BLOCKS.add(
-    "diagonal_block_of_{}_twice",
-    "the block of {} keys on the diagonal counts twice",
-    _diagonal_twice,
-    values=SIZES,
-    fix="let the loop over the blocks before the diagonal end before it",
-)
+CAUSAL_BLOCKS.add("zeros_in_causal_blocks_of_{}", _zeros_to_the_end, values=SIZES)
+CAUSAL_BLOCKS.add("diagonal_block_of_{}_twice", _diagonal_twice, values=SIZES)
 CAUSAL_BLOCKS.add(
     "causal_within_blocks_of_{}",
-    "the causal mask compares places within blocks of {} queries and keys, not in the sequence",
     lambda size: _causal_as(lambda i, j: j % size <= i % size, size),
     values=SIZES,
-    fix="add where the block begins to the index of the query, and of the key",
     variant_of=("chunks_unasked",),
 )
 CAUSAL_BLOCKS.add(
     "causal_within_each_block_of_{}",
-    "the causal mask of the block of {} keys on the diagonal is laid on the blocks before it, too",
     lambda size: _causal_as(lambda i, j: (j // size <= i // size) & (j % size <= i % size), size),
     values=SIZES,
-    fix="mask the block on the diagonal alone: all keys of the blocks before it are seen",
     variant_of=("chunks_unasked",),
 )
 CAUSAL_BLOCKS.add(
     "causal_in_first_block_of_{}",
-    "the causal mask is applied to the first {} keys only",
     lambda size: _causal_as(lambda i, j: (j <= i) | (j >= size), size),
     values=SIZES,
-    fix="apply the mask to every block of keys that ends behind the query",
     variant_of=("causal_missing",),
 )
 
@@ -237,33 +189,26 @@ def _last_unmasked(size: int) -> Change:
 
 CAUSAL_BLOCKS.add(
     "last_block_of_{}_not_causal",
-    "the causal mask is not applied to the last block of {} keys, which may be incomplete",
     _last_unmasked,
     values=SIZES,
-    fix="apply the mask to the last block, too, behind the loop over the whole ones",
     variant_of=lambda size: ("causal_missing", f"causal_in_first_block_of_{size}"),
 )
 CAUSAL_BLOCKS.add(
     "only_last_{1}_masked_of_{0}",
-    "of the {0} keys on the diagonal of a block of {0} queries only the last {1} are masked",
     lambda value: _causal_as(
         lambda i, j: (j <= i) | (j < (i // value[0] + 1) * value[0] - value[1]), value[0]
     ),
     values=_TWO_SIZES,
-    fix="mask every block of keys that ends behind the first query of the block",
     variant_of=("causal_missing",),
 )
 CAUSAL_BLOCKS.add(
     "blocks_of_{0}_cut_at_{1}",
-    "the loop over blocks of {0} keys ends before the one on the diagonal where a block of {1} "
-    "queries does not reach its end",
     lambda value: _causal_as(
         lambda i, j: (j <= i) & (j < (i // value[1] + 1) * value[1] // value[0] * value[0]),
         value[0],
         one_query=False,
     ),
     values=_TWO_SIZES,
-    fix="round the number of blocks of keys up, not down",
     variant_of=("causal_missing",),
 )
 
@@ -523,21 +468,14 @@ _ONLINE: tuple[tuple[str, str, Any, str, str], ...] = (
 for _name, _meaning, _made, _fix, _shows in _ONLINE:
     ONLINE.add(
         f"online_{_name}_{{0}}",
-        _meaning,
         _made,
         values=[(n, "key" if n == 1 else f"block of {n} keys") for n in ONLINE_SIZES],
-        fix=_fix,
-        shows=_shows,
     )
 
 
 # Keys that are cut into parts, whose results are put together.
 
-SPLITS = Rows(
-    stages.SPLITS,
-    fix="multiply the result of each part by exp(lse of the part − lse of all), and add up",
-    shows="parts of different weight",
-)
+SPLITS = Rows(stages.SPLITS)
 
 
 def _into(parts: int) -> Callable[[int], list[int]]:
@@ -748,8 +686,7 @@ def _first_keys(kept: Any) -> Callable[[Any], Any]:
 for _name, _meaning, _share, _least, _gone, _kept in _SPLITS:
     SPLITS.add(
         f"splits_of_{{0}}_{_name}",
-        f"the keys are cut into {{1}}, each with a softmax of its own, and {_meaning}",
         _merged(_share, _least, _gone),
-        values=_WAYS if not _name.endswith("lost") else _WAYS[: len(_PARTS)],
+        values=(_WAYS if not _name.endswith("lost") else _WAYS[: len(_PARTS)]),
         option=_first_keys(_kept),
     )

@@ -114,11 +114,7 @@ def _hidden_from_all(pipe: Pipeline, rule: str) -> Bools | None:
 
 # Mask.
 
-MASKS = Rows(
-    stages.MASK,
-    fix="hide a key by setting its score to −inf where the mask is false",
-    shows="a mask that hides some keys",
-)
+MASKS = Rows(stages.MASK)
 
 
 def _mask_as(change: Callable[[Bools], Bools | None]) -> Change:
@@ -183,103 +179,34 @@ def _both_inverted(pipe: Pipeline) -> Pipeline | None:
     return first and _negated("key_padding_mask")(first)
 
 
-_TILED = "repeat each mask H times in a row: repeat_interleave(H, dim=0)"
-_HEADS_FIRST = (
-    "repeat the masks as a whole where heads stand before batch entries: tile, or repeat(H, 1, 1)"
-)
-_SEVERAL = "batch entries with different masks, and several heads"
-MASKS.add("mask_ignored", "the mask is ignored", dropped("mask"), option=without_mask("mask"))
-MASKS.add(
-    "mask_inverted",
-    "the mask is inverted: it hides the keys that it should keep",
-    _negated("mask"),
-    fix="invert the mask (in nn.MultiheadAttention true means hidden)",
-    option=inverted("mask"),
-)
-MASKS.add(
-    "masks_inverted",
-    "mask and key_padding_mask are both inverted: they hide the keys that they should keep",
-    _both_inverted,
-    fix="invert the masks (in nn.MultiheadAttention true means hidden)",
-    option=inverted("mask", "key_padding_mask"),
-)
-MASKS.add(
-    "mask_transposed",
-    "the mask is transposed: its rows are taken for keys",
-    _mask_as(transposed),
-    fix="index the mask as (query, key)",
-    shows="a mask that is not symmetric",
-)
-MASKS.add(
-    "mask_batch_for_head",
-    "the mask's batch axis and head axis are exchanged",
-    _swapped,
-    fix="give the mask all four axes, (B, H, L, S)",
-    shows="batch entries or heads with different masks",
-)
-MASKS.add(
-    "mask_tiled_over_heads",
-    "the masks of the batch entries are repeated as a whole (repeat, tile) over B·H, so that heads "
-    "get the mask of another entry",
-    _repeat("mask", entries_first=True),
-    fix=_TILED,
-    shows=_SEVERAL,
-)
+MASKS.add("mask_ignored", dropped("mask"), option=without_mask("mask"))
+MASKS.add("mask_inverted", _negated("mask"), option=inverted("mask"))
+MASKS.add("masks_inverted", _both_inverted, option=inverted("mask", "key_padding_mask"))
+MASKS.add("mask_transposed", _mask_as(transposed))
+MASKS.add("mask_batch_for_head", _swapped)
+MASKS.add("mask_tiled_over_heads", _repeat("mask", entries_first=True))
 MASKS.add(
     "mask_repeated_for_heads_first",
-    "heads stand before batch entries, H·B, but each mask is repeated H times in a row, as for "
-    "B·H, so that heads get the mask of another entry",
     _repeat("mask", entries_first=False),
-    fix=_HEADS_FIRST,
-    shows=_SEVERAL,
     variant_of=("mask_tiled_over_heads",),
 )
+MASKS.add("mask_of_first_batch", _mask_as(lambda mask: mask[:1] if len(mask) > 1 else None))
+MASKS.add("mask_of_first_head", _mask_as(lambda mask: mask[:, :1] if mask.shape[1] > 1 else None))
 MASKS.add(
-    "mask_of_first_batch",
-    "the mask of the first batch entry is used for all of them",
-    _mask_as(lambda mask: mask[:1] if len(mask) > 1 else None),
-    fix="index the mask by batch entry",
-    shows="batch entries with different masks",
+    "mask_of_first_query", _mask_as(lambda mask: mask[:, :, :1] if mask.shape[2] > 1 else None)
 )
-MASKS.add(
-    "mask_of_first_head",
-    "the mask of the first head is used for all of them",
-    _mask_as(lambda mask: mask[:, :1] if mask.shape[1] > 1 else None),
-    fix="index the mask by head",
-    shows="heads with different masks",
-)
-MASKS.add(
-    "mask_of_first_query",
-    "the first row of the mask is used for all queries",
-    _mask_as(lambda mask: mask[:, :, :1] if mask.shape[2] > 1 else None),
-    fix="index the mask as (query, key)",
-    shows="queries with different masks",
-)
-MASKS.add(
-    "mask_as_zeros",
-    "the mask is multiplied with keys and values: hidden ones are zeros, and get the weight of the "
-    "score 0",
-    _read_as_zeros("mask", dropped("mask")),
-    fix="give hidden keys the score −inf: to make them zeros is not enough",
-)
+MASKS.add("mask_as_zeros", _read_as_zeros("mask", dropped("mask")))
 MASKS.add(
     "mask_of_{}",
-    "each score gets the mask of the {1}",
     lambda place: _mask_as(off_by_one(place[0])),
     values=PLACES,
     stage=stages.MASK_PLACES,
-    fix="index the mask as (query, key), both from 0",
-    shows="a mask that is not the same everywhere",
 )
 
 
 # Padding.
 
-PADDING = Rows(
-    stages.PADDING, fix="hide the padded keys from every query", shows="a batch entry with padding"
-)
-_OWN = "give each batch entry its own padding"
-_DIFFERENT = "batch entries that are padded differently"
+PADDING = Rows(stages.PADDING)
 
 
 def _on_queries(rule: str, *, too: bool) -> Change:
@@ -369,102 +296,49 @@ _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
     "kv_lengths": without_lengths,
 }
 _PADDINGS = tuple(_LEFT_OUT)
-PADDING.add(
-    "{}_ignored",
-    "{} is ignored: padded keys get weight",
-    dropped,
-    values=_PADDINGS,
-    option=_LEFT_OUT.__getitem__,
-)
+PADDING.add("{}_ignored", dropped, values=_PADDINGS, option=_LEFT_OUT.__getitem__)
 PADDING.add(
     "{}_on_queries",
-    "{} hides queries instead of keys",
     lambda rule: _on_queries(rule, too=False),
     values=_PADDINGS,
     stage=stages.PADDING_ON_QUERIES,
 )
 PADDING.add(
     "{}_on_queries_too",
-    "{} hides the padded queries as well as the keys",
     lambda rule: _on_queries(rule, too=True),
     values=_PADDINGS,
     stage=stages.PADDING_ON_QUERIES,
-    fix="hide only keys, or state the lengths of the queries as well (query_lengths)",
     option=lambda _: padded_queries,
 )
-PADDING.add(
-    "{}_as_zeros",
-    "keys and values that {} hides are read as zeros, and get the weight of the score 0",
-    lambda rule: _read_as_zeros(rule, dropped(rule)),
-    values=_PADDINGS,
-    fix="give hidden keys the score −inf: to load zeros in their place is not enough",
-)
-PADDING.add(
-    "{}_of_first_entry",
-    "every batch entry takes the {} of the first",
-    lambda rule: _of_entry(rule, lambda _, __: 0),
-    values=_PADDINGS,
-    fix=_OWN,
-    shows=_DIFFERENT,
-)
+PADDING.add("{}_as_zeros", lambda rule: _read_as_zeros(rule, dropped(rule)), values=_PADDINGS)
+PADDING.add("{}_of_first_entry", lambda rule: _of_entry(rule, lambda _, __: 0), values=_PADDINGS)
 PADDING.add(
     "{}_of_next_entry",
-    "each batch entry takes the {} of the next one, and the last that of the first",
     lambda rule: _of_entry(rule, lambda entry, count: (entry + 1) % count),
     values=_PADDINGS,
-    fix=_OWN,
-    shows=_DIFFERENT,
 )
 PADDING.add(
     "{}_inverted",
-    "{} is inverted: the real keys are hidden",
     _negated,
     values=_PADDINGS,
     stage=stages.PADDING_INVERTED,
-    fix="invert the mask (in nn.MultiheadAttention true means padding)",
     option=lambda rule: inverted(rule) if rule == "key_padding_mask" else "",
 )
-PADDING.add(
-    "{}_tiled_over_heads",
-    "{} is repeated as a whole (repeat, tile) over B·H, so that heads get the padding of another "
-    "entry",
-    lambda rule: _repeat(rule, entries_first=True),
-    values=_PADDINGS,
-    fix=_TILED,
-    shows=f"{_DIFFERENT}, and several heads",
-)
+PADDING.add("{}_tiled_over_heads", lambda rule: _repeat(rule, entries_first=True), values=_PADDINGS)
 PADDING.add(
     "{}_repeated_for_heads_first",
-    "heads stand before batch entries, H·B, but each row of {} is repeated H times in a row, as "
-    "for B·H, so that heads get the padding of another entry",
     lambda rule: _repeat(rule, entries_first=False),
     values=_PADDINGS,
-    fix=_HEADS_FIRST,
-    shows=f"{_DIFFERENT}, and several heads",
     variant_of=lambda rule: (f"{rule}_tiled_over_heads",),
 )
-PADDING.add(
-    "key_padding_mask_mirrored",
-    "as many keys are taken for padding at the other end of each batch entry",
-    _mirrored,
-    fix="hide the padded keys where they stand: at the end, or with padding on the left at the "
-    "beginning",
-)
-PADDING.add(
-    "lengths_one_short",
-    "the last real key of each batch entry is hidden",
-    _lengths(lambda length: length - 1),
-)
-PADDING.add("lengths_one_long", "the first padded key is seen", _lengths(lambda length: length + 1))
+PADDING.add("key_padding_mask_mirrored", _mirrored)
+PADDING.add("lengths_one_short", _lengths(lambda length: length - 1))
+PADDING.add("lengths_one_long", _lengths(lambda length: length + 1))
 PADDING.add(
     "lengths_{}_to_{}",
-    "the length of each batch entry is rounded {} to a multiple of {}, the size of a block or of a "
-    "page",
     lambda value: _lengths((_up if value[0] == "up" else _down)(value[1])),
     values=[(way, size) for size in SIZES for way in ("up", "down")],
     stage=stages.ROUNDED_LENGTHS,
-    fix="hide the keys beyond the length within the last block, and no others",
-    shows="lengths that are no multiples of {1}",
     variant_of=lambda value: (
         "kv_lengths_ignored",
         *(f"lengths_{value[0]}_to_{size}" for size in SIZES if size < value[1]),
@@ -472,46 +346,24 @@ PADDING.add(
 )
 PADDING.add(
     "zeros_in_last_block_of_{}",
-    "the last block of {} keys of each batch entry is filled with zeros, which get the weight of "
-    "the score 0",
     lambda size: _read_as_zeros("kv_lengths", _lengths(_up(size))),
     values=SIZES,
     stage=stages.ROUNDED_LENGTHS,
-    fix="give keys beyond the length the score −inf, in the last block too",
-    shows="lengths that are no multiples of {}",
     variant_of=("kv_lengths_as_zeros",),
 )
-PADDING.add(
-    "lengths_of_longest",
-    "every batch entry has the length of the longest one",
-    _of_longest,
-    fix="give each batch entry its own length",
-    shows="batch entries of different lengths, all with padding",
-)
-PADDING.add(
-    "padding_on_the_left",
-    "the first keys are taken for padding, instead of the last",
-    _on_the_left,
-    fix="let queries see the first kv_length keys; if the real keys stand last, use a mask",
-)
+PADDING.add("lengths_of_longest", _of_longest)
+PADDING.add("padding_on_the_left", _on_the_left)
 PADDING.add(
     "query_lengths_ignored",
-    "padded queries are computed like real ones",
     dropped("query_lengths"),
     stage=stages.QUERY_PADDING,
-    fix="set the rows of padded queries to zero",
-    shows="a batch entry with padded queries",
-    option="leave --query-lengths out",
+    option=("leave --query-lengths out"),
 )
 
 
 # Segments.
 
-SEGMENTS = Rows(
-    stages.SEGMENTS,
-    fix="let a query see only keys with its own number: segment_ids (--segment-ids)",
-    shows="more than one packed sequence",
-)
+SEGMENTS = Rows(stages.SEGMENTS)
 FROM_LENGTHS = "take the ends of the sequences from the cumulative lengths, which begin with 0"
 
 
@@ -545,63 +397,33 @@ def _earlier(ids: Array) -> Array:
     return np.concatenate((ids[:, 1:], ids[:, -1:]), axis=1)
 
 
-SEGMENTS.add(
-    "segment_ids_ignored",
-    "segment_ids is ignored: queries see keys of the other packed sequences",
-    dropped("segment_ids"),
-    option=_left_out,
-)
-SEGMENTS.add(
-    "segment_ids_inverted",
-    "the mask made of segment_ids is inverted: queries see keys of other sequences alone",
-    _negated("segment_ids"),
-)
+SEGMENTS.add("segment_ids_ignored", dropped("segment_ids"), option=_left_out)
+SEGMENTS.add("segment_ids_inverted", _negated("segment_ids"))
 SEGMENTS.add(
     "segment_ids_in_order",
-    "queries see keys of earlier packed sequences, too: numbers are compared with ≥, not =",
     _numbered(np.asarray, np.greater_equal),
-    variant_of=("segment_ids_ignored",),  # under a causal rule no query sees a later sequence
+    variant_of=("segment_ids_ignored",),
 )
 SEGMENTS.add(
     "segments_end_{}",
-    "each packed sequence begins and ends one token {0}",
     lambda value: _numbered(value[1]),
     values=(("late", _later), ("early", _earlier)),
-    fix=FROM_LENGTHS,
 )
 SEGMENTS.add(
     "segments_of_keys_end_{}",
-    "the packed sequences of the keys begin and end one token {0}, those of the queries where they "
-    "should",
     lambda value: _numbered(value[1], queries=False),
     values=(("late", _later), ("early", _earlier)),
-    fix=FROM_LENGTHS,
-    variant_of=lambda value: (f"segments_end_{value[0]}",),  # in slices without an end
+    variant_of=lambda value: (f"segments_end_{value[0]}",),
 )
-SEGMENTS.add(
-    "segment_ids_in_reverse_order",
-    "queries see keys of later packed sequences, too: numbers are compared with ≤, not =",
-    _numbered(np.asarray, np.less_equal),
-)
-SEGMENTS.add(
-    "segment_ids_of_first_entry",
-    "every batch entry takes the segment_ids of the first",
-    _numbered(lambda ids: ids[:1]),
-    fix="give each batch entry its own segment_ids",
-    shows="batch entries that are packed differently",
-)
+SEGMENTS.add("segment_ids_in_reverse_order", _numbered(np.asarray, np.less_equal))
+SEGMENTS.add("segment_ids_of_first_entry", _numbered(lambda ids: ids[:1]))
 
 
 # Causal rule.
 
-CAUSAL = Rows(
-    stages.CAUSAL,
-    fix="hide key j from query i where j > i + offset, and only there",
-    shows="more than one key",
-)
+CAUSAL = Rows(stages.CAUSAL)
 _ADD = "add the offset, S − L or the length of the cache, to the query's index"
 _LENGTHS = "different numbers of queries and keys"
-_LAST = "align with kv_length − L of each batch entry"
 
 
 def placed(
@@ -711,130 +533,49 @@ def _padding_counted(pipe: Pipeline) -> Pipeline | None:
     return moved and moved.with_rule("kv_lengths", None)
 
 
+CAUSAL.add("causal_missing", dropped("causal"), option=without_placed("--causal"))
+CAUSAL.add("causal_unasked", _at(_zero, unasked=True), option=also_causal("top-left"))
+CAUSAL.add("causal_unasked_strict", _at(_zero, unasked=True, step=-1))
 CAUSAL.add(
-    "causal_missing",
-    "the causal mask is missing: queries see later keys",
-    dropped("causal"),
-    option=without_placed("--causal"),
+    "causal_unasked_bottom_right", _at(_corner, unasked=True), option=also_causal("bottom-right")
 )
-CAUSAL.add(
-    "causal_unasked",
-    "a causal mask is applied, but the problem is not causal",
-    _at(_zero, unasked=True),
-    fix="leave the causal mask out, or state that the problem is causal",
-    option=also_causal("top-left"),
-)
-CAUSAL.add(
-    "causal_unasked_strict",
-    "a causal mask that also hides the diagonal (j < i) is applied, but the problem is not causal",
-    _at(_zero, unasked=True, step=-1),
-    fix="leave the causal mask out; where there is one, a query sees its own key",
-)
-CAUSAL.add(
-    "causal_unasked_bottom_right",
-    "a causal mask aligned with the last key is applied, but the problem is not causal",
-    _at(_corner, unasked=True),
-    fix="leave the causal mask out, or state that the problem is causal",
-    shows=_LENGTHS,
-    option=also_causal("bottom-right"),
-)
-CAUSAL.add(
-    "causal_unasked_at_the_offset",
-    "a causal mask is applied where the queries stand, but the problem is not causal",
-    _at(_own, unasked=True),
-    fix="leave the causal mask out, or state that the problem is causal",
-    option="--causal",
-)
-CAUSAL.add(
-    "causal_top_left",
-    "the causal mask is aligned top-left: query 0 stands at key 0",
-    _at(_zero),
-    fix=_ADD,
-    shows=_LENGTHS,
-    option=aligned("top-left"),
-)
-CAUSAL.add(
-    "causal_bottom_right",
-    "the causal mask is aligned bottom-right: the last query stands at the last key",
-    _at(_corner),
-    fix="compare key j with query i itself, without adding S − L; or, where that is meant, state "
-    "--causal-align bottom-right",
-    shows=_LENGTHS,
-    option=aligned("bottom-right"),
-)
+CAUSAL.add("causal_unasked_at_the_offset", _at(_own, unasked=True), option=("--causal"))
+CAUSAL.add("causal_top_left", _at(_zero), option=aligned("top-left"))
+CAUSAL.add("causal_bottom_right", _at(_corner), option=aligned("bottom-right"))
 CAUSAL.add(
     "causal_{}_strict",
-    "the causal mask is aligned {1}, and hides its diagonal too (j < i instead of j ≤ i)",
     lambda value: _at(value[2], step=-1),
     values=(("top_left", "top-left", _zero), ("bottom_right", "bottom-right", _corner)),
-    shows=_LENGTHS,
     variant_of=("diagonal_hidden",),
 )
 CAUSAL.add(
     "positions_{}",
-    "all positions are aligned {1}, those of ALiBi or the rotary embedding too: {2}",
     lambda value: _all_at(value[3]),
+    meaning=("all positions are aligned {1}, those of ALiBi or the rotary embedding too: {2}"),
     values=(
         ("top_left", "top-left", "query 0 stands at key 0", _zero),
         ("bottom_right", "bottom-right", "the last query stands at the last key", _corner),
     ),
-    fix=f"take the query's index itself for its position, or {_ADD}: what the problem states",
+    fix=(f"take the query's index itself for its position, or {_ADD}: what the problem states"),
     shows=_LENGTHS,
     option=lambda value: aligned(value[1], positions=True),
 )
 CAUSAL.add(
     "positions_one_{}",
-    "queries stand one position too {0}, for the causal rule, the window, ALiBi and the rotary "
-    "embedding alike",
     lambda value: _all_at(_beside(value[1])),
     values=(("late", 1), ("early", -1)),
-    fix="query i stands at i + offset: the offset is the number of keys before query 0",
 )
-CAUSAL.add(
-    "causal_bottom_right_of_padding",
-    "the causal mask is aligned with the last padded key, not with the last real one",
-    _at(_corner_of_all),
-    fix=_LAST,
-    shows=_LENGTHS,
-)
-CAUSAL.add(
-    "positions_bottom_right_of_padding",
-    "all positions are aligned with the last padded key, those of ALiBi or the rotary embedding "
-    "too",
-    _all_at(_corner_of_all),
-    fix=_LAST,
-    shows=_LENGTHS,
-)
+CAUSAL.add("causal_bottom_right_of_padding", _at(_corner_of_all))
+CAUSAL.add("positions_bottom_right_of_padding", _all_at(_corner_of_all))
 CAUSAL.add(
     "padding_counted_as_keys",
-    "padded keys count as real ones: they get weight, and all positions are aligned with the "
-    "last of them, those of ALiBi or the rotary embedding too",
     _padding_counted,
-    fix=f"hide the keys from kv_length on, and {_LAST}",
-    shows=_LENGTHS,
     option=lambda problem: "leave --kv-lengths out" if stands_in_corner(problem) else "",
 )
-CAUSAL.add(
-    "diagonal_hidden",
-    "the diagonal is hidden too: a query does not see its own key (j < i instead of j ≤ i)",
-    _shifted(-1),
-)
-CAUSAL.add(
-    "causal_one_late",
-    "the causal mask begins one key late: a query also sees the next key (j ≤ i + 1)",
-    _shifted(1),
-)
-CAUSAL.add(
-    "causal_inverted",
-    "the causal mask is inverted: a query sees only the later keys",
-    _negated("causal"),
-    fix="hide where the triangle of ones (tril) is 0, not where it is 1",
-)
-CAUSAL.add(
-    "causal_reversed",
-    "the causal mask is the wrong triangle: a query sees itself and the later keys",
-    _reversed,
-)
+CAUSAL.add("diagonal_hidden", _shifted(-1))
+CAUSAL.add("causal_one_late", _shifted(1))
+CAUSAL.add("causal_inverted", _negated("causal"))
+CAUSAL.add("causal_reversed", _reversed)
 
 
 # Window.
@@ -866,7 +607,7 @@ def _other_window(
         window = problem.visible.window
         return "" if window is None else windowed(*change(*window), problem)
 
-    WINDOW.add(name, meaning, changed, option=option, variant_of=variant_of)
+    WINDOW.add(name, changed, meaning=(meaning), option=option, variant_of=variant_of)
 
 
 def _step(side: Side, step: int) -> Side:
@@ -907,17 +648,8 @@ def _trimmed(pipe: Pipeline) -> Pipeline | None:
     return pipe.with_rule("window", lambda run: run.called(own) & (run.j >= run.by_entry(first)))
 
 
-WINDOW.add(
-    "window_ignored",
-    "the window is ignored",
-    dropped("window"),
-    option=without_placed("--window"),
-)
-WINDOW.add(
-    "window_inverted",
-    "the window is inverted: a query sees the keys outside of it",
-    _negated("window"),
-)
+WINDOW.add("window_ignored", dropped("window"), option=without_placed("--window"))
+WINDOW.add("window_inverted", _negated("window"))
 for _by, _word, _how in ((-1, "short", "narrow"), (1, "long", "wide")):
     for _name, _left, _right in (("left", _by, 0), ("right", 0, _by), ("both", _by, _by)):
         _other_window(
@@ -944,38 +676,16 @@ _other_window(
     "the size of the window is split between both sides",
     lambda left, right: (_half(left), _half(right)),
 )
-WINDOW.add(
-    "window_symmetric",
-    "the window reaches as far to the right as to the left, and later keys are seen",
-    _symmetric,
-    variant_of=("window_right_long",),
-)
+WINDOW.add("window_symmetric", _symmetric, variant_of=("window_right_long",))
 _other_window("window_swapped", "the window's sides are exchanged", lambda a, b: (b, a))
-WINDOW.add(
-    "window_cache_trimmed",
-    "the cache is cut to the window of the last query before the others have read it: their "
-    "windows begin there, too",
-    _trimmed,
-    fix="cut the cache after all queries of a chunk have read it, or keep as many keys more as the "
-    "chunk has queries",
-    shows="several queries behind a cache",
-)
-WINDOW.add("window_first_key", "the first key is seen from everywhere", _first_keys(1))
-WINDOW.add(
-    "window_first_four",
-    "the first four keys are seen from everywhere (attention sinks of StreamingLLM)",
-    _first_keys(4),
-)
+WINDOW.add("window_cache_trimmed", _trimmed)
+WINDOW.add("window_first_key", _first_keys(1))
+WINDOW.add("window_first_four", _first_keys(4))
 
 
 # How keys are hidden, whichever rule hides them.
 
-TOGETHER = Rows(
-    stages.MASK,
-    fix="join masks that are true for what is seen with and, those that are true for what is "
-    "hidden with or",
-    shows="rules that hide different keys",
-)
+TOGETHER = Rows(stages.MASK)
 HIDING = Rows(
     stages.HIDING,
     fix="hide a key by setting its score to −inf, before the softmax",
@@ -1041,63 +751,34 @@ def _after_softmax(fill: float) -> Change:
 
 TOGETHER.add(
     "rules_joined_by_or",
-    "a key is seen where any rule shows it, not where all of them do",
     lambda pipe: _joined(pipe, _any),
-    # Where one rule hides nothing that the other shows.
     variant_of=("causal_missing", *(f"{rule}_ignored" for rule in _RULES if rule != "causal")),
 )
-TOGETHER.add(
-    "all_rules_inverted",
-    "the mask that joins all rules is inverted: it hides the keys that it should keep",
-    lambda pipe: _joined(pipe, lambda run, rules: ~_all(run, rules)),
-    fix="invert the joined mask",
-)
+TOGETHER.add("all_rules_inverted", lambda pipe: _joined(pipe, lambda run, rules: ~_all(run, rules)))
 _ALL_RULES = (*_RULES.items(), ("all_rules", "the mask that joins all rules"))
 HIDING.add(
     "{}_added",
-    "{1} is added to the scores as 0 and 1",
     lambda value: _instead(value[0], "added"),
+    meaning=("{1} is added to the scores as 0 and 1"),
     values=_ALL_RULES,
 )
-HIDING.add(
-    "{}_multiplied",
-    "the scores are multiplied by {1} as 0 and 1: hidden keys get the score 0 (or nearly, as with "
-    "1e-9 instead of −1e9), and so weight",
-    lambda value: _instead(value[0], "multiplied"),
-    values=_ALL_RULES,
-)
+HIDING.add("{}_multiplied", lambda value: _instead(value[0], "multiplied"), values=_ALL_RULES)
 HIDING.add(
     "hidden_tiny",
-    "hidden scores are 1e-9 instead of −1e9: hidden keys get weight",
-    # In most files it looks like 0, which has its own rows.
     lambda pipe: pipe.but(fill=1e-9) if pipe.file.resolution < _FINE and _of_keys(pipe) else None,
 )
 HIDING.add(
     "hidden_positive",
-    "hidden scores are a large positive number like 1e9, not −inf: hidden keys get all the weight",
     lambda pipe: pipe.but(fill=-pipe.file.fill) if _of_keys(pipe) else None,
-    # Where one key is hidden, or all are, it comes to the same.
     variant_of=("hidden_finite", *(f"{rule}_inverted" for rule in (*_RULES, "all_rules"))),
 )
-HIDING.add(
-    "hidden_after_softmax",
-    "hidden keys are zeroed after the softmax, and the others are not renormalised",
-    _after_softmax(0.0),
-)
-HIDING.add(
-    "filled_after_softmax",
-    "−1e9 is written for hidden keys into the weights, after the softmax, instead of the scores",
-    _after_softmax(-1e9),
-)
+HIDING.add("hidden_after_softmax", _after_softmax(0.0))
+HIDING.add("filled_after_softmax", _after_softmax(-1e9))
 
 
 # What becomes of queries that see no key.
 
-BLIND_ROWS = Rows(
-    stages.BLIND_ROWS,
-    fix="write zeros where a query sees no key",
-    shows="a query that sees no key",
-)
+BLIND_ROWS = Rows(stages.BLIND_ROWS)
 
 
 def _real(pipe: Pipeline) -> list[str]:
@@ -1174,37 +855,16 @@ def _hidden_least(run: Run, names: list[str]) -> Bools | None:
     return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
 
 
-BLIND_ROWS.add(
-    "blind_rows_nan",
-    "the NaN rows are queries that see no key: the softmax of only −inf is NaN",
-    _nan,
-)
-BLIND_ROWS.add(
-    "hidden_finite",
-    "hidden scores are a large negative number like −1e9, not −inf: a query that sees no key then "
-    "gives the mean of all values",
-    lambda pipe: pipe.but(fill=pipe.file.fill) if pipe.rules else None,
-    fix="write −inf into scores, and zeros where a query sees no key",
-)
+BLIND_ROWS.add("blind_rows_nan", _nan)
+BLIND_ROWS.add("hidden_finite", lambda pipe: pipe.but(fill=pipe.file.fill) if pipe.rules else None)
 BLIND_ROWS.add(
     "blind_rows_average_by_position",
-    "a query that sees no key gives the mean of the values that the causal rule, the window and "
-    "the segments leave to it: the other masks are large negative numbers like −1e9, not −inf",
     _averaging(_by_position),
-    shows="a query all of whose keys are padding",
     variant_of=("hidden_finite", "blind_rows_unmasked"),
 )
 BLIND_ROWS.add(
     "blind_rows_average_least_hidden",
-    "a query that sees no key gives the mean of the values that the fewest rules hide: each rule "
-    "adds a large negative number like −1e9, not −inf",
     _averaging(_hidden_least),
-    shows="a query all of whose keys are padding",
     variant_of=("hidden_finite", "blind_rows_unmasked", "blind_rows_average_by_position"),
 )
-BLIND_ROWS.add(
-    "blind_rows_unmasked",
-    "a query that sees no key is computed as if nothing were hidden (−1e9 added to every score "
-    "cancels)",
-    unmasked,
-)
+BLIND_ROWS.add("blind_rows_unmasked", unmasked)

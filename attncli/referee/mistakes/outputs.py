@@ -34,7 +34,7 @@ def _instead(name: str, make: Callable[[Run, Outputs], Array]) -> Change:
 
 # The lse.
 
-LSE = Rows(stages.LSE, fix="write ln Σ exp(score) over the seen keys, sink included")
+LSE = Rows(stages.LSE)
 
 
 def _largest(outputs: Outputs) -> Array:
@@ -71,78 +71,31 @@ def _when(sense: Callable[[Pipeline], bool], change: Change) -> Change:
     return lambda pipe: change(pipe) if sense(pipe) else None
 
 
-LSE.add("lse_base_2", "the lse is a logarithm to base 2", _lse(lambda lse: lse / _LN2))
+LSE.add("lse_base_2", _lse(lambda lse: lse / _LN2))
+LSE.add("lse_times_ln_2", _lse(lambda lse: lse * _LN2))
+LSE.add("lse_unscaled", _of_other("lse", scale=1.0))
 LSE.add(
-    "lse_times_ln_2",
-    "the lse is multiplied by ln 2, as if it were a logarithm to base 2",
-    _lse(lambda lse: lse * _LN2),
+    "lse_without_sinks", _when(lambda pipe: pipe.sinks is not None, _of_other("lse", sinks=None))
 )
-LSE.add(
-    "lse_unscaled",
-    "the lse is that of the scores before the scale",
-    _of_other("lse", scale=1.0),
-    shows="a scale other than 1",
-)
-LSE.add(
-    "lse_without_sinks",
-    "the lse leaves the sinks out",
-    _when(lambda pipe: pipe.sinks is not None, _of_other("lse", sinks=None)),
-    shows="sinks",
-)
-LSE.add(
-    "lse_without_maximum",
-    "the row's maximum was not added back to the lse",
-    _of_parts(lambda _, rest: rest),
-)
-LSE.add(
-    "lse_not_logarithm", "the file holds the denominator itself, not its logarithm", _lse(np.exp)
-)
+LSE.add("lse_without_maximum", _of_parts(lambda _, rest: rest))
+LSE.add("lse_not_logarithm", _lse(np.exp))
 LSE.add(
     "lse_untransposed",
-    "the lse lies in memory as (B, L, H), and is read as (B, H, L)",
     _lse(lambda lse: lse.swapaxes(1, 2).reshape(lse.shape)),
-    fix="write it by head, or transpose it: lse.transpose(1, 2)",
-    shows="several heads and queries",
-    needs="heads rows",
+    needs=("heads rows"),
 )
 LSE.add(
-    "lse_is_maximum",
-    "the file holds the largest score of each row, without the logarithm of the sum",
-    _instead("lse", lambda _, outputs: outputs["scores"].max(-1, keepdims=True)),
+    "lse_is_maximum", _instead("lse", lambda _, outputs: outputs["scores"].max(-1, keepdims=True))
 )
-for _name, _meaning, _join in (
-    (
-        "maximum_in_base_2",
-        "the row's maximum is in units of base 2, the logarithm of the sum is not",
-        lambda top, rest: top / _LN2 + rest,
-    ),
-    (
-        "sum_in_base_2",
-        "the logarithm of the sum is to base 2, the row's maximum is not",
-        lambda top, rest: top + rest / _LN2,
-    ),
-    (
-        "sum_subtracted",
-        "the logarithm of the sum is subtracted from the row's maximum",
-        lambda top, rest: top - rest,
-    ),
-    (
-        "of_sum_alone",
-        "the file holds the sum of exp(score − maximum), and not its logarithm",
-        lambda _, rest: np.exp(rest),
-    ),
-    (
-        "sum_not_logarithm",
-        "the sum is added to the row's maximum, not its logarithm",
-        lambda top, rest: top + np.exp(rest),
-    ),
-    (
-        "base_10",
-        "the lse is a logarithm to base 10",
-        lambda top, rest: (top + rest) / math.log(10.0),
-    ),
+for _name, _join in (
+    ("maximum_in_base_2", lambda top, rest: top / _LN2 + rest),
+    ("sum_in_base_2", lambda top, rest: top + rest / _LN2),
+    ("sum_subtracted", lambda top, rest: top - rest),
+    ("of_sum_alone", lambda _, rest: np.exp(rest)),
+    ("sum_not_logarithm", lambda top, rest: top + np.exp(rest)),
+    ("base_10", lambda top, rest: (top + rest) / math.log(10.0)),
 ):
-    LSE.add(f"lse_{_name}", _meaning, _of_parts(_join))
+    LSE.add(f"lse_{_name}", _of_parts(_join))
 
 
 def _unscaled_maximum(pipe: Pipeline) -> Pipeline | None:
@@ -150,17 +103,10 @@ def _unscaled_maximum(pipe: Pipeline) -> Pipeline | None:
     return None if scale in (0, 1) else _of_parts(lambda top, rest: top / scale + rest)(pipe)
 
 
-LSE.add(
-    "lse_maximum_unscaled",
-    "the row's maximum that is added to the lse is that of the scores before the scale",
-    _unscaled_maximum,
-    shows="a scale other than 1",
-)
-LSE.add("lse_negative", "the lse has the wrong sign", _lse(np.negative))
+LSE.add("lse_maximum_unscaled", _unscaled_maximum)
+LSE.add("lse_negative", _lse(np.negative))
 LSE.add(
     "lse_of_blind_rows_{}",
-    "the lse of queries that see no key is {1}, where −inf is right",
-    # A sink counts in every row.
     lambda value: _when(
         lambda pipe: pipe.sinks is None and bool(pipe.rules),
         _lse(lambda lse: np.where(np.isneginf(lse), value[2], lse)),
@@ -171,9 +117,6 @@ LSE.add(
         ("nan", "NaN", math.nan),
     ),
     stage=stages.LSE_OF_BLIND_ROWS,
-    fix="write −inf, the logarithm of an empty sum: as a part of the keys, such a row then counts "
-    "nothing",
-    shows="a query that sees no key",
 )
 
 
@@ -181,7 +124,7 @@ LSE.add(
 
 GIVEN = Rows(stages.GIVEN, writes=True)
 WEIGHTS = Rows(stages.WEIGHTS)
-SCORES = Rows(stages.SCORES, fix="write the scores that the softmax gets")
+SCORES = Rows(stages.SCORES)
 
 
 def _given(name: str) -> Change:
@@ -206,20 +149,8 @@ def _weights_given(pipe: Pipeline) -> Pipeline | None:
     return _instead("context", lambda _, outputs: outputs["weights"])(pipe)
 
 
-GIVEN.add(
-    "context_is_{}",
-    "the file holds the {}, which was given, not the context",
-    _given,
-    values=("key", "value"),
-    fix="give the file with the output (--expect)",
-)
-GIVEN.add(
-    "context_is_weights",
-    "the file holds the weights, not the context",
-    _weights_given,
-    fix="give the file as weights (--expect weights=FILE), or multiply them with the values",
-    writes=False,
-)
+GIVEN.add("context_is_{}", _given, values=("key", "value"))
+GIVEN.add("context_is_weights", _weights_given, writes=(False))
 
 
 def _hides(pipe: Pipeline) -> bool:
@@ -228,17 +159,11 @@ def _hides(pipe: Pipeline) -> bool:
 
 WEIGHTS.add(
     "weights_are_scores",
-    "the file of weights holds the scores, from before the softmax",
-    # Where nothing is hidden, this is `softmax_left_out`.
     _when(_hides, _instead("weights", lambda _, outputs: outputs["scores"])),
-    fix="write what the softmax gives: the weights of each query add up to 1",
     variant_of=("softmax_left_out",),
 )
 WEIGHTS.add(
-    "weights_are_logarithms",
-    "the file holds the logarithms of the weights, as log_softmax gives them",
-    _instead("weights", lambda _, outputs: np.log(outputs["weights"])),
-    fix="write the weights themselves: softmax, or exp of these",
+    "weights_are_logarithms", _instead("weights", lambda _, outputs: np.log(outputs["weights"]))
 )
 _BEFORE = "write scale · Q·Kᵀ, before softcap, bias and mask"
 for _target, _source, _meaning, _fix, _shows in (
@@ -270,24 +195,18 @@ for _target, _source, _meaning, _fix, _shows in (
 ):
     SCORES.add(
         f"{_target}_are_{_source}",
-        _meaning,
-        _instead(_target, lambda _, outputs, source=_source: outputs[source]),  # type: ignore[misc]
-        shows=_shows,
+        _instead(_target, lambda _, outputs, source=_source: outputs[source]),
         **({"fix": _fix} if _fix else {}),
-    )
+    )  # type: ignore[misc]
 SCORES.add(
     "raw_hidden",
-    "the file of raw scores holds −inf for hidden keys, though they are those before the mask",
     _when(
         _hides, _instead("raw", lambda run, outputs: np.where(run.seen, outputs["raw"], -np.inf))
     ),
-    fix=_BEFORE,
-    shows="a softcap or a bias, and any hidden key",
     variant_of=("raw_are_scores",),
 )
 SCORES.add(
     "scores_less_maximum",
-    "the file of scores holds the scores less the largest of their row",
     _instead("scores", lambda _, outputs: outputs["scores"] - _largest(outputs)),
 )
 
@@ -301,12 +220,7 @@ def _unscaled(pipe: Pipeline) -> Pipeline:
     return pipe.then("finish", finish)
 
 
-SCORES.add(
-    "scores_unscaled",
-    "the file of scores holds unscaled scores, although the softmax got scaled ones",
-    _unscaled,
-    shows="a scale other than 1",
-)
+SCORES.add("scores_unscaled", _unscaled)
 
 
 # Right numbers in the wrong axes.
@@ -486,94 +400,35 @@ def _poured(order: str) -> Change:
 
 
 _ORDERS = list(permutations(range(4)))
-AXES.add(
-    "sinks_as_{}_column",
-    "the numbers are right, but the file has one more key, the {}: the sink",
-    _with_sinks,
-    values=("first", "last"),
-    fix="cut the column of the sink off before the weights are written",
-    shows="any input",
-    reshapes=True,
-)
-AXES.add(
-    "axes_of_length_1",
-    "the numbers are right, but the file has more or fewer axes of length 1",
-    _other_shape(_same_but_ones),
-    fix="squeeze or unsqueeze the result before it is written",
-    shows="inputs with an axis of length 1",
-    reshapes=True,
-)
+AXES.add("sinks_as_{}_column", _with_sinks, values=("first", "last"), reshapes=(True))
+AXES.add("axes_of_length_1", _other_shape(_same_but_ones), reshapes=(True))
 AXES.add(
     "axes_joined",
-    "the numbers are right and in their order, but axes of the file are joined or split",
     _other_shape(_same_count),
-    fix="reshape the result to the shape of the answer",
-    shows="axes that can be joined",
-    reshapes=True,
+    reshapes=(True),
     variant_of=(
         "heads_packed",
         "heads_packed_untransposed",
         *("axes_" + "".join("bhlx"[axis] for axis in order) for order in _ORDERS),
     ),
 )
-AXES.add(
-    "sequence_first",
-    "the numbers are right, but the sequence comes before the batch: (L, B, ·), as "
-    "nn.MultiheadAttention gives it without batch_first",
-    _sequence_first,
-    fix="transpose the first two axes, or set batch_first=True; --layout sbd reads such inputs",
-    shows="more than one batch entry",
-)
-AXES.add(
-    "heads_packed",
-    "the numbers are right, but the heads lie side by side in the width",
-    _packed(transposed=True),
-    fix="cut the file into heads, out.reshape(B, L, H, E).transpose(0, 2, 1, 3), or give packed "
-    "inputs (B, L, H·D) and --heads",
-    shows="more than one head",
-    reshapes=True,
-)
-AXES.add(
-    "heads_not_joined",
-    "the numbers are right, but the heads are not joined: (B, H, L, E)",
-    _unjoined,
-    fix="join the heads by context.transpose(0, 2, 1, 3).reshape(B, L, H·E)",
-    shows="more than one head",
-    reshapes=True,
-)
-AXES.add(
-    "heads_packed_untransposed",
-    "(B, H, L, E) is reshaped to (B, L, H·E) without the transpose before it: rows of one head "
-    "stand where the heads of one query belong",
-    _packed(transposed=False),
-    fix="join the heads by context.transpose(0, 2, 1, 3).reshape(B, L, H·E)",
-    shows="more than one head and more than one query",
-    reshapes=True,
-)
-AXES.add(
-    "weights_averaged",
-    "the weights are averaged over the heads",
-    _average,
-    fix="ask for the weights of each head (nn.MultiheadAttention: average_attn_weights=False)",
-    option="--average-heads",
-    shows="more than one head",
-    reshapes=True,
-)
+AXES.add("sequence_first", _sequence_first)
+AXES.add("heads_packed", _packed(transposed=True), reshapes=(True))
+AXES.add("heads_not_joined", _unjoined, reshapes=(True))
+AXES.add("heads_packed_untransposed", _packed(transposed=False), reshapes=(True))
+AXES.add("weights_averaged", _average, option=("--average-heads"), reshapes=(True))
 AXES.add(
     "axes_{}",
-    "{1}",
     lambda value: _ordered(value[2]),
+    meaning=("{1}"),
     values=[("".join("bhlx"[axis] for axis in o), _words(o), o) for o in _ORDERS],
-    fix="transpose the result before it is written",
-    shows="axes of different length",
+    fix=("transpose the result before it is written"),
+    shows=("axes of different length"),
 )
 AXES.add(
     "memory_order_{}",
-    "the numbers are right, but a buffer in {1} order was read as if it were in {2} order",
     lambda value: _poured(value[0]),
     values=(("row", "column-major", "row-major"), ("column", "row-major", "column-major")),
-    fix="write with the memory order that the file states (order='C', fortran_order False)",
-    shows="more than one row and column",
     variant_of=tuple("axes_" + "".join("bhlx"[axis] for axis in order) for order in _ORDERS),
 )
 
@@ -600,19 +455,5 @@ def _pooled(pool: Callable[..., Array], axis: int) -> Change:
 
 
 for _done, _pool in (("averaged", np.mean), ("summed", np.sum)):
-    AXES.add(
-        f"context_{_done}_over_heads",
-        f"the contexts of the heads are {_done.replace('summed', 'added up')}",
-        _pooled(_pool, 1),
-        fix="put the heads side by side instead: context.transpose(0, 2, 1, 3).reshape(B, L, H·E)",
-        shows="more than one head",
-        reshapes=True,
-    )
-AXES.add(
-    "context_averaged_over_queries",
-    "the contexts of the queries are averaged: the file has one for all of them",
-    _pooled(np.mean, 2),
-    fix="keep the context of each query; pool afterwards",
-    shows="more than one query",
-    reshapes=True,
-)
+    AXES.add(f"context_{_done}_over_heads", _pooled(_pool, 1), reshapes=(True))
+AXES.add("context_averaged_over_queries", _pooled(np.mean, 2), reshapes=(True))

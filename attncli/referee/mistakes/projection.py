@@ -129,9 +129,6 @@ def _without(*names: str) -> Callable[[Given], Given | None]:
 # In front of attention.
 
 BEFORE = Rows(stages.PROJECTION, shows=_ANY, projects=True)
-_TURNED = (
-    "check the orientation: nn.Linear stores (out, in) and computes X · Wᵀ; X · W wants (in, out)"
-)
 _STAGES = {
     "q": stages.QUERY_PROJECTION,
     "k": stages.KEY_PROJECTION,
@@ -210,83 +207,40 @@ def without_output_bias(pipe: Pipeline) -> Pipeline | None:
 
 
 BEFORE.add(
-    "projections_transposed",
-    "wq, wk and wv are transposed: rows are taken for columns",
-    _transposed(*_WEIGHTS),
-    fix=_TURNED,
-    option="give wq, wk and wv transposed",
+    "projections_transposed", _transposed(*_WEIGHTS), option=("give wq, wk and wv transposed")
 )
 BEFORE.add(
     "projections_in_the_order_{}",
-    "query, key and value are made with {1}, in this order",
     lambda value: _in_the_order(value[0]),
     values=(("kvq", "wk, wv and wq"), ("vqk", "wv, wq and wk")),
-    fix="multiply with wq for the queries, with wk for the keys and with wv for the values",
 )
-BEFORE.add(
-    "projections_all_wq",
-    "query, key and value are all made with wq",
-    _in_the_order("qqq"),
-    fix="multiply with wq for the queries, with wk for the keys and with wv for the values",
-)
+BEFORE.add("projections_all_wq", _in_the_order("qqq"))
 for _letter in "qkv":
     _place = "qkv".index(_letter)
     BEFORE.add(
         f"w{_letter}_transposed",
-        f"w{_letter} is transposed: rows are taken for columns",
         _transposed(f"w{_letter}"),
         stage=_STAGES[_letter],
-        fix=_TURNED,
-        option=f"give w{_letter} transposed",
+        option=(f"give w{_letter} transposed"),
     )
+    BEFORE.add(f"w{_letter}_unused", _unprojected(f"w{_letter}"), stage=_STAGES[_letter])
     BEFORE.add(
-        f"w{_letter}_unused",
-        f"the {_WORDS[_letter]} are the embeddings themselves, not projected",
-        _unprojected(f"w{_letter}"),
-        stage=_STAGES[_letter],
-        fix=f"multiply the embeddings with w{_letter}",
-    )
-    BEFORE.add(
-        f"b{_letter}_missing",
-        f"the bias b{_letter} of the {_WORDS[_letter]} is missing",
-        made_again(_without(f"b{_letter}")),
-        stage=stages.PROJECTED_BIAS,
-        fix="add the bias after the product with the weights",
+        f"b{_letter}_missing", made_again(_without(f"b{_letter}")), stage=stages.PROJECTED_BIAS
     )
 for _target, _source in permutations("qkv", 2):
     BEFORE.add(
         f"{_WORDS[_target]}_made_with_w{_source}",
-        f"the {_WORDS[_target]} are made with w{_source}, the projection of the {_WORDS[_source]}",
         _in_the_order("".join(_source if own == _target else "." for own in "qkv")),
         stage=_STAGES[_target],
-        fix=f"multiply with w{_target} for the {_WORDS[_target]}",
     )
-BEFORE.add(
-    "projections_missing",
-    "query, key and value are the embeddings themselves, not projected",
-    _unprojected(*_WEIGHTS),
-    fix="multiply the embeddings with wq, wk and wv",
-)
-BEFORE.add(
-    "projection_biases_missing",
-    "the biases of wq, wk and wv are missing",
-    made_again(_without(*_BIASES)),
-    stage=stages.PROJECTED_BIAS,
-    fix="add the bias after the product with the weights",
-)
+BEFORE.add("projections_missing", _unprojected(*_WEIGHTS))
+BEFORE.add("projection_biases_missing", made_again(_without(*_BIASES)), stage=stages.PROJECTED_BIAS)
 BEFORE.add(
     "all_biases_missing",
-    "the biases of all four projections are missing",
     _and_the_output(made_again(_without(*_BIASES)), without_output_bias),
     stage=stages.PROJECTED_BIAS,
-    fix="add each bias after the product with its weights",
 )
-BEFORE.add(
-    "all_projections_transposed",
-    "the weights of all four projections are transposed: rows are taken for columns",
-    _and_the_output(_transposed(*_WEIGHTS), transposed_output),
-    fix=_TURNED,
-)
+BEFORE.add("all_projections_transposed", _and_the_output(_transposed(*_WEIGHTS), transposed_output))
 
 
 # Positions.
@@ -363,24 +317,12 @@ _POSITIONS_FIX = (
     "column 2i of row p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; p counts from 0, and "
     "the encoding is added once"
 )
-BEFORE.add(
-    "positions_missing",
-    "no positions are added to the embeddings",
-    made_again(_without("positions")),
-    stage=stages.POSITIONS,
-    fix="add the positional encoding before the projections",
-)
-BEFORE.add(
-    "positions_not_in_values",
-    "positions are added to the inputs of queries and keys, but not to those of the values",
-    _values_alone,
-    stage=stages.POSITIONS,
-    fix="add the positional encoding once, to all embeddings",
-)
+BEFORE.add("positions_missing", made_again(_without("positions")), stage=stages.POSITIONS)
+BEFORE.add("positions_not_in_values", _values_alone, stage=stages.POSITIONS)
 BEFORE.add(
     "positions_{}",
-    "{1}",
     lambda value: _placed(value[2]),
+    meaning=("{1}"),
     values=(
         (
             "concatenated",
@@ -454,29 +396,15 @@ BEFORE.add(
     stage=stages.POSITIONS,
     fix=_POSITIONS_FIX,
 )
-BEFORE.add(
-    "embeddings_scaled",
-    "the embeddings are multiplied by √W, before positions are added, if any are",
-    made_again(_embeddings_scaled),
-    stage=stages.POSITIONS,
-    fix="leave √W out, or give X as it is after the product",
-)
-BEFORE.add(
-    "positions_along_the_batch",
-    "each token gets the positional encoding of its batch entry's number, not of its own",
-    _along_the_batch,
-    stage=stages.POSITIONS,
-    fix="add the encoding along the tokens: a table for (L, B, W) does not fit (B, L, W)",
-)
+BEFORE.add("embeddings_scaled", made_again(_embeddings_scaled), stage=stages.POSITIONS)
+BEFORE.add("positions_along_the_batch", _along_the_batch, stage=stages.POSITIONS)
 BEFORE.add(
     "positions_unasked",
-    "sinusoidal positions are added to the embeddings but the problem states none",
     made_again(
         lambda given: None if "positions" in given else {**given, "positions": "sinusoidal"}
     ),
     stage=stages.POSITIONS,
-    fix="leave the positional encoding out, or state it",
-    option="--positions sinusoidal",
+    option=("--positions sinusoidal"),
 )
 
 
@@ -501,8 +429,6 @@ def _made_from(**sources: str) -> Change:
 _ASKS = "make queries from the sequence that asks, keys and values from the other"
 BEFORE.add(
     "key_source_unused",
-    "keys and values are made from the embeddings of the queries: self-attention instead of "
-    "cross-attention",
     made_again(
         lambda given: (
             {n: v for n, v in given.items() if n not in _SOURCES[1:]}
@@ -511,12 +437,11 @@ BEFORE.add(
         )
     ),
     stage=stages.KEY_SOURCE,
-    fix="make keys and values from the other sequence",
 )
 BEFORE.add(
     "{}",
-    "{1} in cross-attention",
     lambda value: _made_from(**value[2]),
+    meaning=("{1} in cross-attention"),
     values=(
         (
             "sources_exchanged",
@@ -552,7 +477,7 @@ BEFORE.add(
     ),
     stage=stages.KEY_SOURCE,
     fix=_ASKS,
-    shows="two sequences that differ",
+    shows=("two sequences that differ"),
 )
 
 
@@ -600,7 +525,6 @@ def _folded(name: str) -> Change:
 
 BEFORE.add(
     "projections_in_{}",
-    "wq, wk and wv are {1}, and nothing else is",
     lambda value: _stored(value[2]),
     values=(
         *((n, f"rounded to {n}", PRECISIONS[n].stored) for n in ("bfloat16", "float16")),
@@ -608,25 +532,9 @@ BEFORE.add(
         ("int8", "quantized to int8, each matrix with one scale", _in_int8(None)),
     ),
     stage=stages.STORED_INPUTS,
-    fix="give check the projections as they are when they are read, or judge by --rtol and --atol",
-    shows="projections with more bits",
 )
-BEFORE.add(
-    "scale_in_wq_not_in_bq",
-    "the scale is a factor of wq, but not of bq: the bias of the queries is not scaled",
-    _folded("wq"),
-    stage=stages.FOLDED_SCALE,
-    fix="multiply bq with the scale as well, or scale the scores",
-    shows="a bias of the queries",
-)
-BEFORE.add(
-    "scale_in_bq_too",
-    "bq is multiplied with the scale, and the scores are scaled as well",
-    _folded("bq"),
-    stage=stages.FOLDED_SCALE,
-    fix="scale the scores alone, or multiply wq and bq with the scale and scale nothing else",
-    shows="a bias of the queries",
-)
+BEFORE.add("scale_in_wq_not_in_bq", _folded("wq"), stage=stages.FOLDED_SCALE)
+BEFORE.add("scale_in_bq_too", _folded("bq"), stage=stages.FOLDED_SCALE)
 
 
 # Norms of the embeddings, of query and key, of the output.
@@ -684,31 +592,28 @@ def _of_the_layer(value: tuple[Any, ...]) -> Change:
     return change
 
 
-for _end, _gain, _more in (
-    ("", "gain as stored", 0.0),
-    ("_plus_1", "gain 1 + what is stored", 1.0),
+for _end, _more in (
+    ("", 0.0),
+    ("_plus_1", 1.0),
 ):
     NORMS.add(
         f"norm_before_{{}}{_end}",
-        f"the embeddings go through the norm in front of the layer, a {{1}}, {_gain}), before "
-        f"they are projected: those that are given are from before it",
         _of_the_layer,
         values=[(*kind, _more) for kind in _KINDS],
-        fix="give the embeddings as they come out of the norm that the checkpoint holds",
         variant_of=lambda value, end=_end: _larger(value, f"norm_before_{{}}{end}"),
     )
 NORMS.add(
     "embeddings_{}",
-    "the embeddings go through a {1}, no gain) before they are projected",
     lambda value: _embeddings(value[2]),
+    meaning=("the embeddings go through a {1}, no gain) before they are projected"),
     values=_KINDS,
-    fix="give the embeddings as they come out of the norm, or leave the norm out",
+    fix=("give the embeddings as they come out of the norm, or leave the norm out"),
     variant_of=lambda value: _larger(value, "embeddings_{}"),
 )
 NORMS.add(
     "embeddings_{}",
-    "the embeddings {1} before they are projected",
     lambda value: _embeddings(value[2]),
+    meaning=("the embeddings {1} before they are projected"),
     values=(
         (
             "of_unit_length",
@@ -721,7 +626,7 @@ NORMS.add(
             lambda x: x - x.mean(axis=-1, keepdims=True),
         ),
     ),
-    fix="give the embeddings as they are projected, or leave that out",
+    fix=("give the embeddings as they are projected, or leave that out"),
 )
 
 
@@ -779,7 +684,6 @@ def _norms_after_rope(pipe: Pipeline) -> Pipeline | None:
 
 NORMS.add(
     "{}_missing",
-    "{1} are not normalised behind the projection",
     lambda value: made_again(_without(*value[2])),
     values=(
         ("norms", "queries and keys", ("q_norm", "k_norm")),
@@ -787,11 +691,9 @@ NORMS.add(
         ("key_norm", "keys", ("k_norm",)),
     ),
     stage=stages.QUERY_KEY_NORM,
-    fix="divide each head's vectors by the root of their mean square, times the norm's weight",
 )
 NORMS.add(
     "norm_weights_{}",
-    "the norms of query and key multiply with {1}",
     lambda value: _weighted(value[2]),
     values=(
         ("missing", "no weight", np.ones_like),
@@ -799,38 +701,15 @@ NORMS.add(
         ("minus_1", "their weight less 1", lambda weight: weight - 1),
     ),
     stage=stages.QUERY_KEY_NORM,
-    fix="take the weight as the model means it: Gemma adds 1 to what it stores, others do not",
 )
-NORMS.add(
-    "norm_weights_exchanged",
-    "the query is normalised with the weight of the key's norm, and the key with that of the "
-    "query's",
-    _other_norms(_swapped_norms),
-    stage=stages.QUERY_KEY_NORM,
-    fix="normalise the query with q_norm and the key with k_norm",
-    shows="norms with different weights",
-)
-NORMS.add(
-    "norms_after_rope",
-    "query and key are normalised behind the rotary embedding, not before it",
-    _norms_after_rope,
-    stage=stages.QUERY_KEY_NORM,
-    fix="normalise first, and rotate then",
-    shows="norms whose weights differ from component to component",
-)
-NORMS.add(
-    "norms_of_all_heads",
-    "query and key are normalised over all heads together",
-    _other_norms(_of_all_heads),
-    stage=stages.QUERY_KEY_NORM,
-    fix="normalise each head by itself",
-    shows="heads whose vectors are of different lengths",
-)
+NORMS.add("norm_weights_exchanged", _other_norms(_swapped_norms), stage=stages.QUERY_KEY_NORM)
+NORMS.add("norms_after_rope", _norms_after_rope, stage=stages.QUERY_KEY_NORM)
+NORMS.add("norms_of_all_heads", _other_norms(_of_all_heads), stage=stages.QUERY_KEY_NORM)
 
 
 # Behind attention.
 
-BEHIND = Rows(stages.OUTPUT_PROJECTION, shows=_ANY)
+BEHIND = Rows(stages.OUTPUT_PROJECTION)
 
 
 def _joined(_: Run, outputs: Outputs) -> Outputs:
@@ -897,51 +776,33 @@ def _normed(value: tuple[Any, ...]) -> Change:
     return change
 
 
-BEHIND.add(
-    "output_projection_missing",
-    "the output projection is missing: these are the contexts of the heads, joined",
-    _output_missing,
-    fix="multiply the joined contexts with Wo, and add its bias",
-)
-BEHIND.add(
-    "output_projection_transposed",
-    "the output projection is transposed: its rows are taken for columns",
-    transposed_output,
-    fix="check the orientation: nn.Linear stores (out, in), and X · W wants (in, out)",
-)
-BEHIND.add(
-    "output_bias_missing",
-    "the bias of the output projection is missing",
-    without_output_bias,
-    stage=stages.OUTPUT_BIAS,
-    fix="add the bias after the product with Wo",
-)
+BEHIND.add("output_projection_missing", _output_missing)
+BEHIND.add("output_projection_transposed", transposed_output)
+BEHIND.add("output_bias_missing", without_output_bias, stage=stages.OUTPUT_BIAS)
 BEHIND.add(
     "{}_added",
-    "the {1} added to the context: a residual connection is in the file",
     lambda value: _plus(value[2]),
+    meaning=("the {1} added to the context: a residual connection is in the file"),
     values=(
         ("embeddings", "embeddings are", _of_embeddings),
         ("value", "value is", _repeated_value),
         ("query", "query is", lambda pipe: pipe.query),
     ),
     stage=stages.RESIDUAL,
-    fix="compare the output of attention, before the residual connection",
-    shows="a context as wide as what is added",
-    needs="batch heads rows",
-    writes=True,
+    fix=("compare the output of attention, before the residual connection"),
+    shows=("a context as wide as what is added"),
+    needs=("batch heads rows"),
+    writes=(True),
 )
-for _of, _what, _residual in (
-    ("output", "output", False),
-    ("output_and_embeddings", "sum of output and embeddings", True),
+for _of, _residual in (
+    ("output", False),
+    ("output_and_embeddings", True),
 ):
     BEHIND.add(
         f"{_of}_{{}}",
-        f"the {_what} went through a {{1}}, no gain)",
         _normed,
         values=[(*kind, _residual) for kind in _KINDS],
         stage=stages.OUTPUT_NORM,
-        fix="compare the output of attention, before the residual connection and the norm",
-        needs="batch heads rows",
+        needs=("batch heads rows"),
         variant_of=lambda value, of=_of: _larger(value, f"{of}_{{}}"),
     )

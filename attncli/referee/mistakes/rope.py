@@ -28,14 +28,9 @@ _BASES = (
 )
 # Of two components there is only one order of pairs.
 _TWO_PAIRS = 4
-_MANY = "more than one position"
 _SIDES = (("key", "query"), ("query", "key"))
 
-ROPE = Rows(
-    stages.ROPE,
-    fix="rotate query and key, each by its own position, before the product",
-    shows=_MANY,
-)
+ROPE = Rows(stages.ROPE)
 
 
 def other_pairing(rope: Rope) -> Rope:
@@ -98,53 +93,27 @@ def _of_whole_width(rope: Rope, pipe: Pipeline) -> Rope:
 
 ROPE.add(
     "rope_pairing",
-    "the rotary embedding uses the other pairing (half instead of interleaved, or vice versa)",
     _as(lambda rope, _: other_pairing(rope)),
-    fix="pair component p with p + D/2 (half) or 2p with 2p + 1 (interleaved), as the weights were "
-    "trained",
-    shows="a width above 2",
     option=lambda p: "" if p.rope is None else f"--rope {other_pairing(p.rope).pairing}",
     stage=stages.ROPE_PAIRING,
 )
 ROPE.add(
     "rope_base{}",
-    "the rotary embedding has the frequencies of base {1} over the whole width, not those that the "
-    "problem states",
     lambda value: _as(lambda rope, _: rope._replace(base=float(value[1]), frequencies=None)),
     values=[
         ("" if base == BASE else f"_{base}", base) for base in (10_000, 100_000, 500_000, 1_000_000)
     ],
-    fix="take the base, or the frequencies, that the problem states",
-    shows="a base other than {1}",
     option=lambda value: based(value[1]),
     stage=stages.ROPE_FREQUENCIES,
 )
-ROPE.add(
-    "rope_frequencies_of_whole_width",
-    "of the components only a part is turned, but as fast as if all D were: by 10000^(−2p/D)",
-    _as(_of_whole_width),
-    fix="go by the number of components that are turned: 10000^(−2p/R) for R of them",
-    shows="a rotary embedding of a part of the components",
-    stage=stages.ROPE_FREQUENCIES,
-)
-ROPE.add(
-    "rope_scaled_as_llama_3_{}",
-    "the frequencies of the rotary embedding are scaled as in Llama 3.1 (factor {})",
-    _llama_3,
-    values=(8, 32),
-    fix="leave rope_scaling out, or state the scaled frequencies (rope_frequencies)",
-    shows="many positions, or a width of many pairs",
-    stage=stages.ROPE_FREQUENCIES,
-)
+ROPE.add("rope_frequencies_of_whole_width", _as(_of_whole_width), stage=stages.ROPE_FREQUENCIES)
+ROPE.add("rope_scaled_as_llama_3_{}", _llama_3, values=(8, 32), stage=stages.ROPE_FREQUENCIES)
 ROPE.add(
     "rope_exponents_{}",
-    "the exponent of pair p in the rotary embedding is {1} instead of −2p/D",
     lambda value: _as(
         lambda rope, _: rope if rope.frequencies else rope._replace(base=rope.base ** value[2])
     ),
     values=(("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0)),
-    fix="turn pair p by base^(−2p/D) per position, p from 0 to D/2 − 1",
-    shows="a width above 2",
     option=lambda value: (
         lambda problem: (
             "" if problem.rope is None else f"--rope-base {shortest(problem.rope.base ** value[2])}"
@@ -152,16 +121,10 @@ ROPE.add(
     ),
     stage=stages.ROPE_FREQUENCIES,
 )
-ROPE.add(
-    "rope_missing",
-    "the rotary embedding is missing, or all rows of a head are given the same position",
-    _as(lambda _, __: None),
-    option=without_rope,
-)
+ROPE.add("rope_missing", _as(lambda _, __: None), option=without_rope)
 for _usual in (True, False):
     ROPE.add(
         "rope_unasked_{}{}",
-        "a rotary embedding is applied that the problem does not state ({0} pairing, base {2})",
         _unasked,
         values=[
             (pairing, "" if base == BASE else f"_{base}", base)
@@ -169,11 +132,10 @@ for _usual in (True, False):
             for pairing in ("half", "interleaved")
             if (base == BASE) is _usual
         ],
-        fix="leave the rotation out, or state it",
         option=lambda value: (
             f"--rope {value[0]}" + (f" --rope-base {value[2]}" if value[1] else "")
         ),
-        stage=stages.ROPE if _usual else stages.ROPE_UNASKED,
+        stage=(stages.ROPE if _usual else stages.ROPE_UNASKED),
     )
 
 
@@ -229,26 +191,16 @@ def _of_first_entry(own: Array, first: Array) -> Array:
 
 
 ROPE.add(
-    "rope_without_offset",
-    "the rotary embedding counts queries from 0, although they stand at an offset",
-    _placed(lambda own, first: own - first, None),
-    fix="rotate query i by the angle of position i + offset",
-    shows="an offset other than 0",
-    stage=stages.ROPE_PLACE,
+    "rope_without_offset", _placed(lambda own, first: own - first, None), stage=stages.ROPE_PLACE
 )
 ROPE.add(
     "rope_query_{}",
-    "the rotary embedding takes the queries one position too {0}",
     lambda value: _placed(lambda own, _: own + value[1], None),
     values=(("late", 1), ("early", -1)),
-    fix="rotate query i by the angle of position i + offset: after a cache of n keys, the first "
-    "new query and its key stand at n",
-    shows="any query",
     stage=stages.ROPE_PLACE,
 )
 ROPE.add(
     "rope_{}_unrotated",
-    "{1} are not rotated{2}",
     lambda value: _unrotated(cached=value[0] == "cache"),
     values=(
         ("cache", "the keys before the first query", ""),
@@ -258,9 +210,6 @@ ROPE.add(
             ", or one new key is turned by the angle of position 0",
         ),
     ),
-    fix="rotate every key once, by its own position: before it goes into the cache, or all of them "
-    "when they come out of it",
-    shows="new queries after a cache of keys",
     stage=stages.ROPE_PLACE,
 )
 _BEHIND = (
@@ -269,8 +218,8 @@ _BEHIND = (
 _BEHIND += "of the cache only once"
 ROPE.add(
     "rope_new_tokens_{}",
-    "{1}",
     lambda value: _new_tokens(value[2]),
+    meaning=("{1}"),
     values=(
         (
             "from_zero",
@@ -294,37 +243,17 @@ ROPE.add(
         ),
     ),
     fix=_BEHIND,
-    shows="new queries after a cache of keys",
+    shows=("new queries after a cache of keys"),
     stage=stages.NEW_POSITIONS,
 )
 ROPE.add(
     "rope_cache_twice",
-    "the keys of the cache, which are rotated, are rotated once more",
     lambda pipe: _placed(None, _cache_twice)(pipe) if _has_cache(pipe) else None,
-    fix=_BEHIND,
-    shows="new queries after a cache of keys",
     stage=stages.NEW_POSITIONS,
 )
-ROPE.add(
-    "rope_of_first_entry",
-    "the queries of all batch entries are rotated by the positions of those of the first",
-    _placed(_of_first_entry, None),
-    fix="rotate the queries of each batch entry by their own positions",
-    shows="batch entries whose queries stand at different places",
-    stage=stages.NEW_POSITIONS,
-)
-ROPE.add(
-    "rope_twice",
-    "query and key are rotated twice",
-    _placed(lambda own, _: 2 * own, lambda own, _: 2 * own),
-    fix="rotate once: before the keys go into the cache, or after they come out of it",
-)
-ROPE.add(
-    "rope_keys_twice",
-    "the keys are rotated twice, the queries once",
-    _placed(None, lambda own, _: 2 * own),
-    fix="rotate once: before the keys go into the cache, or after they come out of it",
-)
+ROPE.add("rope_of_first_entry", _placed(_of_first_entry, None), stage=stages.NEW_POSITIONS)
+ROPE.add("rope_twice", _placed(lambda own, _: 2 * own, lambda own, _: 2 * own))
+ROPE.add("rope_keys_twice", _placed(None, lambda own, _: 2 * own))
 
 
 # What is rotated, and in which direction.
@@ -361,22 +290,10 @@ def _signed(sides: tuple[str, ...]) -> Change:
     return change
 
 
-ROPE.add("rope_{}_only", "only the {} is rotated", _one_side, values=("query", "key"))
-ROPE.add(
-    "rope_on_values", "the values are rotated too", _values_too, fix="rotate only query and key"
-)
-ROPE.add(
-    "rope_backwards",
-    "the rotation has the wrong direction, or cosine and sine are exchanged",
-    _signed(("query", "key")),
-)
-ROPE.add(
-    "rope_{}_backwards",
-    "the rotation of the {} has the wrong direction, that of the {} is right",
-    lambda sides: _signed(sides[:1]),
-    values=_SIDES,
-    fix="turn query and key in the same direction",
-)
+ROPE.add("rope_{}_only", _one_side, values=("query", "key"))
+ROPE.add("rope_on_values", _values_too)
+ROPE.add("rope_backwards", _signed(("query", "key")))
+ROPE.add("rope_{}_backwards", lambda sides: _signed(sides[:1]), values=_SIDES)
 
 
 # How components are paired and ordered.
@@ -427,36 +344,20 @@ def _one_otherwise(side: str) -> Change:
     return change
 
 
-_TRAINED = "rotate query and key by the same pairing, the one that the weights were trained with"
-ROPE.add(
-    "rope_{}_permuted",
-    "the components of the {} are ordered for the other pairing, those of the {} are not",
-    lambda sides: _permuted(sides[0]),
-    values=_SIDES,
-    fix="permute the rows of both projections, of query and key, or of neither",
-    shows="a width above 2",
-)
+ROPE.add("rope_{}_permuted", lambda sides: _permuted(sides[0]), values=_SIDES)
 ROPE.add(
     "rope_permuted_{}",
-    "query and key are rotated by the other pairing, for which their rows are permuted {1}",
     lambda value: _permuted_otherwise(value[2]),
     values=(
         ("twice", "twice", lambda right: right[right]),
         ("backwards", "in the wrong direction", np.argsort),
     ),
-    fix="permute the rows of both projections once, from (2, D/2) to (D/2, 2) for the interleaved "
-    "pairing and from (D/2, 2) to (2, D/2) for halves (GGUF, Transformers)",
-    shows="a width above 4",
     stage=stages.ROPE_ORDER,
 )
 ROPE.add(
     "rope_{}_other_pairing",
-    "the {} is rotated by the other pairing (half instead of interleaved, or vice versa), the {} "
-    "by the right one",
     lambda sides: _one_otherwise(sides[0]),
     values=_SIDES,
-    fix=_TRAINED,
-    shows="a width above 2",
     stage=stages.ROPE_ORDER,
 )
 
@@ -601,20 +502,15 @@ def _in_float64(positions: Array, width: int, base: float) -> Array:
     return np.asarray(positions[..., None] * rope_frequencies(width, base))
 
 
-_ROUND = "compute positions, frequencies and angles in float32, and round what is rotated"
 ROPE.add(
     "rope_{}_in_{}",
-    "the {0} of the rotary embedding are rounded to {1}",
     lambda value: _turned_by(_rounded(value[0], PRECISIONS[value[1]])),
     values=[(what, fmt) for fmt in _SHORT for what in ("frequencies", "positions", "angles")],
-    fix=_ROUND,
 )
 ROPE.add(
     "rope_positions_frequencies_and_angles_in_{}",
-    "positions, frequencies and angles of the rotary embedding are all rounded to {}",
     lambda fmt: _turned_by(_rounded("positions frequencies angles", PRECISIONS[fmt])),
     values=_SHORT,
-    fix=_ROUND,
     stage=stages.ROPE_TABLE,
     variant_of=lambda fmt: tuple(
         f"rope_{what}_in_{fmt}" for what in ("frequencies", "positions", "angles")
@@ -622,19 +518,14 @@ ROPE.add(
 )
 ROPE.add(
     "rope_cosines_and_sines_in_{}",
-    "the cosines and sines of the rotary embedding are rounded to {}",
     lambda fmt: _turned_by(_table(_in_float32, PRECISIONS[fmt])),
     values=_SHORT,
-    fix=_ROUND,
 )
 # Of angles with other last bits, a few cosines in a thousand are rounded the other way.
 ROPE.add(
     "rope_cosines_and_sines_in_{}_of_other_angles",
-    "the cosines and sines of the rotary embedding are rounded to {}, of angles in float64, or in "
-    "float32 by other steps than position times 1 / base^(2p/D)",
     lambda fmt: _turned_by(_table(_in_float64, PRECISIONS[fmt]), codes=True),
     values=_SHORT,
-    fix=_ROUND,
     stage=stages.ROPE_TABLE,
     variant_of=lambda fmt: (f"rope_cosines_and_sines_in_{fmt}",),
 )
@@ -644,66 +535,33 @@ def _several_pairs(rope: Rope, pipe: Pipeline) -> bool:
     return rope.frequencies is None and pipe.width > 2
 
 
+ROPE.add("rope_angles_misplaced", _turned_by(_other_order, _several_pairs))
 ROPE.add(
-    "rope_angles_misplaced",
-    "the angles of the rotary embedding are laid out for the other pairing",
-    _turned_by(_other_order, _several_pairs),
-    fix="repeat the angles as the pairs lie: (a, b, a, b) for half, (a, a, b, b) for interleaved",
-    shows="a width above 2",
+    "rope_partners_misplaced", _turned_by(_other_partners, _several_pairs), stage=stages.ROPE_ORDER
 )
-ROPE.add(
-    "rope_partners_misplaced",
-    "the rotary embedding pairs components by the other pairing, and lays the angles out for the "
-    "right one",
-    _turned_by(_other_partners, _several_pairs),
-    fix="take the partners of the pairing that the angles are laid out for: rotate_half for "
-    "(a, b, a, b), rotate_every_two for (a, a, b, b)",
-    shows="a width above 2",
-    stage=stages.ROPE_ORDER,
-)
-ROPE.add(
-    "rope_sign_lost",
-    "the rotary embedding adds the sine to both components of a pair, instead of subtracting it "
-    "from the first",
-    _turned_by(_sign_lost),
-    fix="the first component becomes x₁ cos − x₂ sin, the second x₂ cos + x₁ sin",
-)
+ROPE.add("rope_sign_lost", _turned_by(_sign_lost))
 ROPE.add(
     "rope_across_heads",
-    "the rotary embedding turns the heads together, as one row of H·D components",
     _turned_by(
         _across_heads, lambda rope, pipe: rope.frequencies is None and pipe.query.shape[1] > 1
     ),
-    fix="cut the heads first, and turn the D components of each with the same D/2 frequencies",
-    shows="more than one head",
-    needs="heads",
+    needs=("heads"),
 )
 ROPE.add(
     "rope_along_heads",
-    "the rotary embedding counts heads instead of tokens: head h is rotated by the position h",
     _turned_by(_along_heads, lambda _, pipe: pipe.query.shape[1] > 1),
-    fix="rotate along the axis of the tokens: the angles are (L, 1, D/2) beside (B, L, H, D), and "
-    "(L, D/2) beside (B, H, L, D)",
-    shows="fewer key heads than query heads",
-    needs="heads",
+    needs=("heads"),
     variant_of=("rope_missing",),
 )
 ROPE.add(
     "rope_of_last_components",
-    "the rotary embedding turns the last components of each row, and the first stay as they are, "
-    "which should be turned",
     _turned_by(_last, lambda rope, pipe: 2 * len(rope.of_width(pipe.width)) < pipe.width),
-    fix="turn the first components; or give check rows whose turned components stand first, not "
-    "last as in [nope, pe]",
-    shows="a rotary embedding of a part of the components",
 )
 ROPE.add(
     "rope_first_{}",
-    "the rotary embedding turns only the first {0} of the components",
     lambda value: _turned_by(
         _first(value[1]),
         lambda rope, pipe: rope.frequencies is None and pipe.width % (2 * value[1]) == 0,
     ),
     values=(("half", 2), ("quarter", 4)),
-    fix="turn all of the components",
 )

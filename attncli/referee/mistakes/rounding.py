@@ -25,7 +25,6 @@ Rounding = Callable[[Array], Array]
 _SHORT = ("bfloat16", "float16")
 # TF32 has as many bits.
 _FORMATS = {"bfloat16": "bfloat16", "float16": "float16, or to TF32"}
-_SETTINGS = 'Triton: input_precision="ieee"; PyTorch: torch.set_float32_matmul_precision("highest")'
 _INPUTS = {
     "cache": ("key", "value"),
     "query_key": ("query", "key"),
@@ -201,7 +200,6 @@ def _term_in(value: tuple[str, str, str]) -> Change:
     return change
 
 
-_IN_FLOAT32 = "and all else is float32"
 _ROUNDINGS: tuple[tuple[str, str, Rounding], ...] = (
     ("bfloat16", "rounded to bfloat16", PRECISIONS["bfloat16"].stored),
     ("float16", f"rounded to {_FORMATS['float16']},", PRECISIONS["float16"].stored),
@@ -211,30 +209,13 @@ for _fmt, (_name, _names) in product(_SHORT, _INPUTS.items()):
     _words = " and ".join(_names)
     PRODUCTS.add(
         f"{_name}_in_{_fmt}",
-        f"{_words} {'is' if len(_names) == 1 else 'are'} rounded to {_FORMATS[_fmt]}, "
-        f"{_IN_FLOAT32}",
         _inputs_in(_names, PRECISIONS[_fmt].stored),
-        # Beside other mistakes a cache is enough.
-        stage=stages.PRODUCTS if _name == "cache" else stages.STORED_INPUTS,
-        fix=f"give {_words} as after rounding, or in float32",
+        stage=(stages.PRODUCTS if _name == "cache" else stages.STORED_INPUTS),
     )
-PRODUCTS.add(
-    "query_key_in_tf32_truncated",
-    f"query and key are cut to 11 bits, as in TF32, {_IN_FLOAT32}",
-    _inputs_in(("query", "key"), truncated_to_tf32),
-    fix=f"give query and key as after cutting, or multiply in float32 ({_SETTINGS})",
-)
-PRODUCTS.add(
-    "scaled_query_in_{}",
-    f"the query is multiplied with the scale and rounded to {{}} before the product, {_IN_FLOAT32}",
-    _scaled_query,
-    values=_SHORT,
-    fix="scale the scores, or keep the scaled query in float32",
-    shows="a scale that is no power of two",
-)
+PRODUCTS.add("query_key_in_tf32_truncated", _inputs_in(("query", "key"), truncated_to_tf32))
+PRODUCTS.add("scaled_query_in_{}", _scaled_query, values=_SHORT)
 PRODUCTS.add(
     "{}_in_{}",
-    f"{{2}} rounded to {{1}}, {_IN_FLOAT32}",
     _term_in,
     values=[
         (what, fmt, words)
@@ -246,16 +227,12 @@ PRODUCTS.add(
         )
     ],
     stage=stages.STORED_SCORES,
-    fix="keep what is added to the scores in float32",
-    shows="a bias or slope with more bits",
 )
 PRODUCTS.add(
     "weights_in_{}",
-    f"the weights are rounded to {{}} before they meet the values, {_IN_FLOAT32}",
     lambda fmt: _weights_in(PRECISIONS[fmt].stored),
     values=_SHORT,
     stage=stages.PRODUCTS,
-    fix="multiply the weights with the values in float32",
 )
 
 
@@ -270,20 +247,17 @@ def _words_of(block: int) -> str:
     return f"exp(score − largest score{so_far})"
 
 
-for _powers, _met, _summed in (
-    ("exponentials", "the values", False),
-    ("summed_exponentials", "values and denominator", True),
+for _powers, _summed in (
+    ("exponentials", False),
+    ("summed_exponentials", True),
 ):
     PRODUCTS.add(
         f"{_powers}_in_{{0}}{{2}}",
-        f"{{3}} is rounded to {{0}} before it meets {_met}, {_IN_FLOAT32}",
         lambda value, summed=_summed: _exponentials(
             PRECISIONS[value[0]].stored, value[1], summed=summed
         ),
         values=[(f, n, _of(n), _words_of(n)) for f in _SHORT for n in _BLOCKS],
         stage=stages.STORED_EXPONENTIALS,
-        fix="multiply the exponentials with the values in float32, or judge by --rtol and --atol, "
-        "where tensor cores take no others",
         variant_of=lambda value, summed=_summed: (
             (f"exponentials_in_{value[0]}{value[2]}",) * summed
         ),
@@ -291,13 +265,9 @@ for _powers, _met, _summed in (
 for _when, _unscaled in (("scores", False), ("unscaled_scores", True)):
     PRODUCTS.add(
         f"{_when}_in_{{}}",
-        "the scores are rounded to {} "
-        f"{'before they are scaled' if _unscaled else 'before the softmax'}, {_IN_FLOAT32}",
         lambda fmt, unscaled=_unscaled: _scores_in(PRECISIONS[fmt].stored, unscaled=unscaled),
         values=_SHORT,
         stage=stages.STORED_SCORES,
-        fix="keep the scores in float32",
-        shows="a scale that is no power of two" if _unscaled else "almost any input",
     )
 
 
@@ -316,7 +286,6 @@ def _context_product(value: tuple[str, str, Rounding, int | None, str, str]) -> 
 
 PRODUCTS.add(
     "{4}_in_{0}{5}",
-    f"{{6}} and the values are {{1}} where they meet, {_IN_FLOAT32}",
     _context_product,
     values=[
         (*rounded, block, name, end, words)
@@ -327,12 +296,10 @@ PRODUCTS.add(
         )
     ],
     stage=stages.STORED_EXPONENTIALS,
-    fix=f"multiply weights and values in float32; if it is TF32, by settings ({_SETTINGS})",
 )
 _EXACT = tuple(row.name for row in PRODUCTS)
 PRODUCTS.add(
     "products_in_{}",
-    "the factors of both products are {1}, and the sums are float32",
     lambda value: _factors_in(value[2], value[3]),
     values=(
         ("tf32", "rounded to 11 bits, as in TF32 and float16", TF32, TF32.stored),
@@ -343,9 +310,8 @@ PRODUCTS.add(
         ),
     ),
     stage=stages.PRODUCTS,
-    fix=f"multiply in float32 ({_SETTINGS}), or judge by --rtol and --atol",
-    variant_of=_EXACT,  # those that say all that is rounded
-    roughly=True,
+    variant_of=_EXACT,
+    roughly=(True),
 )
 
 
@@ -406,10 +372,7 @@ _QUANTIZED = {
     "query_key": ("query and key are", ("query", "key")),
     "inputs": ("query, key and value are", ("query", "key", "value")),
 }
-_DEQUANTIZED = (
-    "give check the inputs as they are when they are dequantized, or judge by --rtol and --atol"
-)
-QUANTIZED = Rows(stages.QUANTIZED, fix=_DEQUANTIZED)
+QUANTIZED = Rows(stages.QUANTIZED)
 
 
 def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] | None) -> Array | None:
@@ -483,7 +446,6 @@ for _grid in _GRIDS:
     for _part, (_words, _names) in _QUANTIZED.items():
         QUANTIZED.add(
             f"{_part}_in_{_grid.name}{{0}}",
-            f"{_words} quantized to {_grid.name}, {{1}}",
             lambda value, grid=_grid, names=_names: _quantized(grid, names, value[2]),
             values=_sharings,
             variant_of=lambda value, grid=_grid, part=_part, names=_names, all_=_sharings: (
@@ -493,7 +455,6 @@ for _grid in _GRIDS:
         )
 QUANTIZED.add(
     "cache_in_{}_{}",
-    "keys and values are quantized to {0}, each with one scale, and {2}",
     lambda value: _quantized(value[3], ("key", "value"), (0, 1, 2, 3), value[4]),
     values=[
         (grid.name, *words, grid, factor)
@@ -503,7 +464,6 @@ QUANTIZED.add(
             (("values_by_k_scale", "both multiplied by the scale of the keys"), _of_key),
         )
     ],
-    fix="multiply keys by k_scale, and values by v_scale",
 )
 
 
@@ -558,10 +518,7 @@ def _weights_stored(storing: _Storing, axes: Any = "exact") -> Change:
     return change
 
 
-SHORT_WEIGHTS = Rows(
-    stages.SHORT_WEIGHTS,
-    fix="multiply the weights with the values in 16 bits or more, or judge by --rtol and --atol",
-)
+SHORT_WEIGHTS = Rows(stages.SHORT_WEIGHTS)
 _STORINGS = [
     _Storing(grid, times, block, backwards)
     for grid, times, block, backwards in product(
@@ -571,16 +528,10 @@ _STORINGS = [
     if not (grid is _E5M2 and times > 1) and not (backwards and block == 0)
 ]
 for _storing in _STORINGS:
-    SHORT_WEIGHTS.add(
-        f"weights_in_{_storing.name}",
-        f"the weights are rounded to {_storing.meaning}",
-        _weights_stored(_storing),
-    )
+    SHORT_WEIGHTS.add(f"weights_in_{_storing.name}", _weights_stored(_storing))
     if _storing.grid is _E4M3:
         SHORT_WEIGHTS.add(
             f"inputs_in_float8_e4m3fn{{0}}_weights_in_{_storing.name}",
-            "query, key and value are quantized to float8_e4m3fn, {1}; the weights are rounded to "
-            f"{_storing.meaning}",
             lambda value, storing=_storing: _weights_stored(storing, value[2]),
             values=_SHARING[:4],
             variant_of=lambda value, storing=_storing: tuple(
@@ -602,7 +553,6 @@ def _normalised_in(grid: Grid) -> Change:
 
 SHORT_WEIGHTS.add(
     "normalised_weights_in_{}",
-    "the weights, divided by their sum, are rounded to {0} before they meet the values",
     lambda value: _normalised_in(value[1]),
     values=[(grid.name, grid) for grid in _GRIDS],
 )
@@ -683,8 +633,8 @@ def _accumulated(value: tuple[str, str, str, Any]) -> Change:
 
 SHORT_SUMS.add(
     "{}_{}",
-    "{2}",
     _accumulated,
+    meaning=("{2}"),
     values=[
         (fmt, name, words.format(fmt))
         for fmt in _SHORT
@@ -704,8 +654,8 @@ SHORT_SUMS.add(
             ),
         )
     ],
-    fix="accumulate in float32, and round the sum, or the quotient, once",
-    shows="many keys",
+    fix=("accumulate in float32, and round the sum, or the quotient, once"),
+    shows=("many keys"),
 )
 
 
@@ -818,8 +768,8 @@ _HOLDINGS = [
 ]
 SHORT_SUMS.add(
     "{}",
-    "{1}",
     _holding,
+    meaning=("{1}"),
     values=[(holding.name, holding.meaning, holding) for holding in _HOLDINGS],
     variant_of=lambda value: value[2].simpler,
 )

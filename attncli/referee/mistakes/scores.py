@@ -53,7 +53,7 @@ def _scale(
         return None if same else pipe.but(scale=float(factor))
 
     own = option or (lambda problem: scaled(scale(problem), problem))
-    SCALES.add(name, meaning, change, option=own, **more)
+    SCALES.add(name, change, meaning=(meaning), option=own, **more)
 
 
 def _width(problem: Problem) -> int:
@@ -84,14 +84,7 @@ def _of_the_embeddings(pipe: Pipeline) -> Pipeline | None:
     return pipe.but(scale=float(pipe.projected["x"].shape[-1] ** -0.5))
 
 
-SCALES.add(
-    "input_width_scale",
-    "the scale is 1/√W, of the width of the embeddings instead of one head",
-    _of_the_embeddings,
-    fix="divide by √D, D being the width of one head",
-    shows="embeddings that are not as wide as all heads together",
-    projects=True,
-)
+SCALES.add("input_width_scale", _of_the_embeddings, projects=(True))
 _scale("unscaled", lambda _: 1.0, "the scores are not scaled: 1/√D is missing")
 _scale(
     "scores_zero",
@@ -163,20 +156,14 @@ _scale(
     "the scores are multiplied by log2(e), as for exp2, but then exp is used",
     fix="use exp2, or leave log2(e) out",
 )
-SCALES.add(
-    "scale_after_softmax",
-    "√D is in the wrong place: the weights are divided by it, after the softmax",
-    _scaled_weights,
-    fix="scale the scores before the softmax, and do not scale the weights",
-    variant_of=("unscaled",),  # in what comes before the weights
-)
+SCALES.add("scale_after_softmax", _scaled_weights, variant_of=("unscaled",))
 
 
 # Score function. Each row states its scale, so no mistake of the scale is reported beside it.
 
 FUNCTION = Rows(stages.SCORE_FUNCTION)
-_ONE: Callable[[Problem], float] = lambda _: 1.0  # noqa: E731
-_OF_WIDTH: Callable[[Problem], float] = lambda p: 1 / math.sqrt(_width(p))  # noqa: E731
+_ONE: Callable[[Problem], float] = lambda _: 1.0
+_OF_WIDTH: Callable[[Problem], float] = lambda p: 1 / math.sqrt(_width(p))
 
 
 def _other_scale(pipe: Pipeline, scale: Callable[[Problem], float] | None) -> float | None:
@@ -243,9 +230,9 @@ def _add_functions() -> None:
     for scale, ending, words in ((None, "", ""), (_ONE, "_unscaled", ", which are not scaled")):
         FUNCTION.add(
             f"cosine_unasked{ending}",
-            f"query and key are divided by their lengths: the scores are cosines{words}",
             _instead("dot", "cosine", scale),
-            fix="multiply query and key as they are, or state the score cosine",
+            meaning=(f"query and key are divided by their lengths: the scores are cosines{words}"),
+            fix=("multiply query and key as they are, or state the score cosine"),
             option=_asking_for("cosine", scale),
         )
     before: list[str] = []
@@ -255,60 +242,53 @@ def _add_functions() -> None:
             under = f", with {size} under the root" if size else ""
             FUNCTION.add(
                 name,
-                "query and key are divided by the root of their mean square, as models with an "
-                f"RMSNorm of queries and keys do{under}{words}",
                 _normed(epsilon, scale),
-                fix="multiply query and key as they are, or give them normalised",
+                meaning=(
+                    "query and key are divided by the root of their mean square, as models with an "
+                    f"RMSNorm of queries and keys do{under}{words}"
+                ),
+                fix=("multiply query and key as they are, or give them normalised"),
                 variant_of=tuple(before),
             )
             before.append(name)
     for scale, ending, words in ((None, "", ""), (_OF_WIDTH, "_scaled", "scaled ")):
         FUNCTION.add(
             f"dot_for_cosine{ending}",
-            f"query and key are not divided by their lengths: the scores are {words}dot products, "
-            "not cosines",
             _instead("cosine", "dot", scale),
-            fix="divide query and key by their lengths before the product",
+            meaning=(
+                f"query and key are not divided by their lengths: the scores are {words}dot products, "
+                "not cosines"
+            ),
+            fix=("divide query and key by their lengths before the product"),
             option=_asking_for("dot", scale),
         )
         FUNCTION.add(
             f"score_weight_missing{ending}",
-            "the matrix W between query and key is left out"
-            + (", and the product is divided by √D" if scale else ""),
             _instead("general", "dot", scale, score_weight=None),
-            fix="multiply q · W · k",
-            shows="W ≠ 1",
+            meaning=(
+                "the matrix W between query and key is left out"
+                + (", and the product is divided by √D" if scale else "")
+            ),
+            fix=("multiply q · W · k"),
+            shows=("W ≠ 1"),
         )
 
 
 _add_functions()
-FUNCTION.add(
-    "{}_alone_divided",
-    "only the {} is divided by its length",
-    _one_side,
-    values=("query", "key"),
-    fix="divide query and key, each by its own length, before the product",
-)
+FUNCTION.add("{}_alone_divided", _one_side, values=("query", "key"))
 FUNCTION.add(
     "score_weight_transposed",
-    "the matrix W between query and key is transposed: k · W · q",
     lambda pipe: (
         None
         if pipe.score_weight is None or pipe.score_weight.shape[0] != pipe.score_weight.shape[1]
         else pipe.but(score_weight=pipe.score_weight.T)
     ),
-    fix="multiply q · W · k: rows of W belong to the query",
-    shows="a W that is not symmetric",
 )
 
 
 # Softcap.
 
-SOFTCAP = Rows(
-    stages.SOFTCAP,
-    fix="cap the scaled scores: softcap · tanh(scores / softcap)",
-    shows="scores that are not small compared with the softcap",
-)
+SOFTCAP = Rows(stages.SOFTCAP)
 
 
 def _cap_as(cap: Callable[[Array, float], Array]) -> Change:
@@ -334,54 +314,20 @@ def _cap_before(step: str | None) -> Change:
 
 SOFTCAP.add(
     "softcap_missing",
-    "the softcap is missing",
     lambda pipe: None if pipe.softcap is None else pipe.but(softcap=None),
-    option="leave --softcap out",
+    option=("leave --softcap out"),
 )
-SOFTCAP.add(
-    "softcap_before_scale",
-    "the softcap comes before the scale: scale · softcap · tanh(q·k / softcap)",
-    _cap_before("scale"),
-    shows="a scale other than 1",
-)
-SOFTCAP.add(
-    "softcap_after_mask",
-    "the softcap comes after the mask: hidden scores become −softcap, and hidden keys get weight",
-    _cap_before(None),
-    fix="cap first, add the bias, and hide last",
-    shows="any hidden key",
-)
-SOFTCAP.add(
-    "softcap_after_bias",
-    "the softcap comes after the bias, and caps it too",
-    _cap_before("hide"),
-    fix="cap first, and add the bias to the capped scores",
-    shows="a bias or ALiBi",
-)
-SOFTCAP.add(
-    "softcap_undivided",
-    "the scores are not divided by the softcap before tanh",
-    _cap_as(lambda scores, cap: cap * np.tanh(scores)),
-)
-SOFTCAP.add(
-    "softcap_unmultiplied",
-    "tanh is not multiplied by the softcap",
-    _cap_as(lambda scores, cap: np.tanh(scores / cap)),
-)
-SOFTCAP.add(
-    "softcap_clipped",
-    "the scores are clipped at ±softcap, without tanh",
-    _cap_as(lambda scores, cap: np.clip(scores, -cap, cap)),
-)
+SOFTCAP.add("softcap_before_scale", _cap_before("scale"))
+SOFTCAP.add("softcap_after_mask", _cap_before(None))
+SOFTCAP.add("softcap_after_bias", _cap_before("hide"))
+SOFTCAP.add("softcap_undivided", _cap_as(lambda scores, cap: cap * np.tanh(scores)))
+SOFTCAP.add("softcap_unmultiplied", _cap_as(lambda scores, cap: np.tanh(scores / cap)))
+SOFTCAP.add("softcap_clipped", _cap_as(lambda scores, cap: np.clip(scores, -cap, cap)))
 
 
 # Bias.
 
-BIAS = Rows(
-    stages.BIAS,
-    fix="add the bias to the scaled scores, once",
-    shows="a bias that differs from key to key",
-)
+BIAS = Rows(stages.BIAS)
 
 
 def _bias(pipe: Pipeline) -> Array | None:
@@ -473,75 +419,33 @@ def _first_of(axis: int) -> Callable[[Array], Array | None]:
     return lambda array: None if array.shape[axis] == 1 else np.take(array, [0], axis=axis)
 
 
-BIAS.add("bias_ignored", "the bias is ignored", _bias_as(np.zeros_like), option="leave --bias out")
-BIAS.add(
-    "bias_scaled",
-    "the bias is added before the scale, and scaled with the scores",
-    _moved_bias("scale"),
-    shows="a scale other than 1",
-)
-BIAS.add("bias_subtracted", "the bias is subtracted", _bias_as(np.negative))
-BIAS.add("bias_twice", "the bias is added twice", _bias_as(lambda bias: 2 * bias))
-BIAS.add("bias_multiplied", "the scores are multiplied with the bias", _multiplied)
-BIAS.add("bias_after_softmax", "the bias is added to the weights, after softmax", _bias_of_weights)
-BIAS.add(
-    "bias_transposed",
-    "the bias is transposed: its rows are taken for keys",
-    _bias_as(transposed),
-    fix="index the bias as (query, key)",
-    shows="a bias that is not symmetric",
-)
+BIAS.add("bias_ignored", _bias_as(np.zeros_like), option=("leave --bias out"))
+BIAS.add("bias_scaled", _moved_bias("scale"))
+BIAS.add("bias_subtracted", _bias_as(np.negative))
+BIAS.add("bias_twice", _bias_as(lambda bias: 2 * bias))
+BIAS.add("bias_multiplied", _multiplied)
+BIAS.add("bias_after_softmax", _bias_of_weights)
+BIAS.add("bias_transposed", _bias_as(transposed))
 BIAS.add(
     "bias_of_{}",
-    "each score gets the bias of the {1}",
     lambda place: _bias_as(off_by_one(place[0])),
     values=PLACES,
-    fix="index the bias as (query, key), both from 0",
-    shows="a bias that is not the same everywhere",
     stage=stages.BIAS_PLACES,
 )
 BIAS.add(
     "bias_viewed_heads_{}",
-    "the bias lies in memory as {1}, and is read as {2}",
     lambda value: _viewed(value[0]),
     values=(("first", "(L, S, H)", "(H, L, S)"), ("last", "(H, L, S)", "(L, S, H)")),
-    fix="order the axes by permute(2, 0, 1) where the heads stand last; a view or reshape leaves "
-    "the numbers where they are",
-    shows="a bias that differs from head to head",
     stage=stages.BIAS_PLACES,
 )
-BIAS.add(
-    "bias_before_softcap",
-    "the bias is added before the softcap, and capped too",
-    _moved_bias("cap"),
-    fix="add the bias to the capped scores",
-    shows="a bias and a softcap",
-)
-BIAS.add(
-    "bias_of_first_head",
-    "the bias of the first head is added to all heads",
-    _bias_as(_first_of(1)),
-    stage=stages.STRIDES,
-    fix="advance by the stride of that axis too",
-    shows="a bias that differs from head to head",
-)
-BIAS.add(
-    "bias_of_first_query",
-    "the first row of the bias is added to the scores of all queries",
-    _bias_as(_first_of(2)),
-    stage=stages.STRIDES,
-    fix="advance by the stride of that axis too",
-    shows="a bias that differs from query to query",
-)
+BIAS.add("bias_before_softcap", _moved_bias("cap"))
+BIAS.add("bias_of_first_head", _bias_as(_first_of(1)), stage=stages.STRIDES)
+BIAS.add("bias_of_first_query", _bias_as(_first_of(2)), stage=stages.STRIDES)
 
 
 # ALiBi.
 
-ALIBI = Rows(
-    stages.ALIBI,
-    fix="subtract slope · |i + offset − j| from the scaled scores",
-    shows="more than one key",
-)
+ALIBI = Rows(stages.ALIBI)
 
 
 def _term(term: Callable[[Array, Array], Array], *, from_zero: bool = False) -> Change:
@@ -624,116 +528,41 @@ def _slope_of_first(pipe: Pipeline) -> Pipeline | None:
 
 
 ALIBI.add(
-    "alibi_ignored",
-    "ALiBi is ignored",
-    _term(lambda _, far: np.zeros_like(far, np.float64)),
-    option=without_alibi,
+    "alibi_ignored", _term(lambda _, far: np.zeros_like(far, np.float64)), option=without_alibi
 )
+ALIBI.add("alibi_unasked", _unasked, option=("--alibi"))
+ALIBI.add("alibi_signed", _term(lambda slopes, far: -slopes * far))
 ALIBI.add(
-    "alibi_unasked",
-    "ALiBi is applied, with the slopes of the paper, but the problem states none",
-    _unasked,
-    fix="leave ALiBi out, or state it",
-    option="--alibi",
+    "alibi_signed_backwards", _term(lambda slopes, far: slopes * far), variant_of=("alibi_added",)
 )
-ALIBI.add(
-    "alibi_signed",
-    "ALiBi is signed: −slope · (i − j), so that later keys gain instead of losing",
-    _term(lambda slopes, far: -slopes * far),
-    shows="queries that see later keys",
-)
-ALIBI.add(
-    "alibi_signed_backwards",
-    "ALiBi is signed the other way: + slope · (i − j), so that earlier keys gain",
-    _term(lambda slopes, far: slopes * far),
-    shows="queries that see later keys",
-    variant_of=("alibi_added",),
-)
-ALIBI.add(
-    "alibi_positional",
-    "ALiBi is positional: + slope · j, of only the key",
-    _keys_only(),
-    shows="queries that see later keys; under a causal mask only scores and lse",
-)
+ALIBI.add("alibi_positional", _keys_only())
 ALIBI.add(
     "alibi_positional_in_scores_of_{}{}",
-    "ALiBi is + slope · j, of only the key, and scores are stored in {0} {2} it is added, where "
-    "the terms of far keys leave them few digits",
     _in_stored_scores,
     values=[
         (fmt, *how)
         for fmt in _SHORT
         for how in (("", "when"), ("_stored_twice", "before and when"))
     ],
-    fix="subtract slope · |i + offset − j|, or keep the scores in float32",
-    shows="many keys",
     stage=stages.ALIBI_STORED,
     variant_of=lambda value: (f"alibi_positional_in_scores_of_{value[0]}",) * bool(value[1]),
 )
-ALIBI.add(
-    "alibi_positional_in_{}",
-    "ALiBi is + slope · j, of only the key, and rounded to {0}, as far keys need more digits "
-    "than it has",
-    _keys_only,
-    values=_SHORT,
-    fix="subtract slope · |i + offset − j|, or add slope · j in float32",
-    shows="more keys than the format has whole numbers",
-)
-ALIBI.add(
-    "alibi_added",
-    "ALiBi has the wrong sign: distant keys gain",
-    _term(lambda slopes, far: slopes * np.abs(far)),
-)
+ALIBI.add("alibi_positional_in_{}", _keys_only, values=_SHORT)
+ALIBI.add("alibi_added", _term(lambda slopes, far: slopes * np.abs(far)))
 ALIBI.add(
     "alibi_scaled",
-    "ALiBi is added before the scale, and scaled with the scores",
     lambda pipe: pipe.moved("alibi", before="scale") if "alibi" in pipe.terms else None,
-    shows="a scale other than 1",
 )
-ALIBI.add(
-    "alibi_without_offset",
-    "ALiBi counts queries from 0, although they stand at an offset",
-    _term(lambda slopes, far: -slopes * np.abs(far), from_zero=True),
-    shows="an offset other than 0",
-)
+ALIBI.add("alibi_without_offset", _term(lambda slopes, far: -slopes * np.abs(far), from_zero=True))
 ALIBI.add(
     "alibi_slopes_reversed",
-    "the slopes are taken in the reverse order of the heads",
     lambda pipe: (
         None
         if pipe.problem.alibi_slopes is None
         else pipe.with_term("alibi", alibi(pipe.problem.alibi_slopes[::-1], pipe.offsets))
     ),
-    fix="give the first head the first slope: the paper's are from steep to flat",
-    shows="more than one head",
 )
-ALIBI.add(
-    "alibi_slopes_plain",
-    "the slopes are 2^(−8h/H), although H is not a power of two",
-    _slopes(lambda head, heads: 2.0 ** (-8.0 * (head + 1) / heads)),
-    fix="take the paper's slopes: those of the next lower power of two, then every other one of "
-    "the next higher",
-    shows="a number of heads that is not a power of two",
-)
-ALIBI.add(
-    "alibi_slopes_from_zero",
-    "the slopes are 2^(−8h/H) with h counted from 0, so that the first is 1",
-    _slopes(lambda head, heads: 2.0 ** (-8.0 * head / heads)),
-    fix="count heads from 1: the first slope is 2^(−8/H)",
-    shows="any distance",
-)
-ALIBI.add(
-    "alibi_slopes_halved",
-    "the slopes are 1/2, 1/4, 1/8, … however many heads there are",
-    _slopes(lambda head, _: 2.0 ** -(head + 1.0)),
-    fix="take 2^(−8h/H), h from 1: halves are those of 8 heads",
-    shows="a number of heads other than 8",
-)
-ALIBI.add(
-    "alibi_slope_of_first_head",
-    "every head takes the ALiBi slope of the first",
-    _slope_of_first,
-    stage=stages.STRIDES,
-    fix="advance by the stride of that axis too",
-    shows="more than one head",
-)
+ALIBI.add("alibi_slopes_plain", _slopes(lambda head, heads: 2.0 ** (-8.0 * (head + 1) / heads)))
+ALIBI.add("alibi_slopes_from_zero", _slopes(lambda head, heads: 2.0 ** (-8.0 * head / heads)))
+ALIBI.add("alibi_slopes_halved", _slopes(lambda head, _: 2.0 ** -(head + 1.0)))
+ALIBI.add("alibi_slope_of_first_head", _slope_of_first, stage=stages.STRIDES)

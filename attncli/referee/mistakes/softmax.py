@@ -24,11 +24,7 @@ Result = tuple[Array, Array]
 _LN2 = math.log(2.0)
 _SINGLE = PRECISIONS["float32"].largest
 
-SOFTMAX = Rows(
-    stages.SOFTMAX,
-    fix="normalise over the keys, the last axis of the scores",
-    shows="more than one key",
-)
+SOFTMAX = Rows(stages.SOFTMAX)
 
 
 def exponentials(scores: Array, shift: Array) -> Array:
@@ -74,25 +70,13 @@ def _over_one(axis: int) -> Callable[[Run, Array], Result]:
 
 SOFTMAX.add(
     "softmax_over_{}",
-    "the softmax runs over the {0} instead of the keys",
     lambda value: _as(_over_one(value[1]), _several(value[2])),
     values=(("queries", -2, 2), ("heads", 1, 1), ("batch", 0, 0)),
-    fix="name the axis: softmax(scores, dim=-1); without dim, PyTorch takes the first of three",
-    shows="more than one of the {0}",
-    needs="rows heads batch",
+    needs=("rows heads batch"),
 )
-SOFTMAX.add(
-    "softmax_over_all",
-    "the softmax runs over queries and keys together: the weights of a whole head sum to 1",
-    _as(_over(-2, -1), _several(2)),
-    fix="normalise each row by itself: name the axis, and keep it (axis=-1, keepdims=True)",
-    shows="more than one query",
-    needs="rows",
-)
+SOFTMAX.add("softmax_over_all", _as(_over(-2, -1), _several(2)), needs=("rows"))
 SOFTMAX.add(
     "softmax_over_{}_and_{}",
-    "the scores are reshaped so that {0} and {1} are one axis, and the softmax runs over that: "
-    "weights of one key sum to 1",
     lambda value: _as(
         _over(*value[2]), lambda pipe: all(pipe.shape[axis] > 1 for axis in value[2])
     ),
@@ -101,18 +85,12 @@ SOFTMAX.add(
         ("heads", "queries", (1, 2)),
         ("batch", "heads", (0, 1)),
     ),
-    fix="reshape the scores to (B·L, S) if need be, and name the axis of the keys: softmax(dim=-1)",
-    shows="more than one batch entry or head",
-    needs="batch heads rows",
+    needs=("batch heads rows"),
 )
 SOFTMAX.add(
     "softmax_over_batch_heads_and_queries",
-    "the scores are reshaped to (B·H·L, S), and the softmax runs over the first axis: weights of "
-    "one key sum to 1",
     _as(_over(0, 1, 2), lambda pipe: pipe.shape[0] > 1 and pipe.shape[1] > 1),
-    fix="name the axis of the keys: softmax(dim=-1)",
-    shows="more than one batch entry or head",
-    needs="batch heads rows",
+    needs=("batch heads rows"),
 )
 
 
@@ -146,8 +124,6 @@ def _no_maximum(value: tuple[str, str, str, str]) -> Change:
 
 SOFTMAX.add(
     "softmax_without_maximum{}{}",
-    "the softmax{2} does not subtract the row's maximum: {3} overflows to inf, and inf / inf is "
-    "NaN",
     _no_maximum,
     values=[
         (single, last, words, what)
@@ -157,8 +133,6 @@ SOFTMAX.add(
             ("_divided_last", "exp, or its product with the values,"),
         )
     ],
-    fix="subtract each row's largest score before exp",
-    shows="scores beyond the range of exp (88 in float32, 11 in float16)",
     variant_of=lambda value: ("softmax_without_maximum",) * any(value[:2]),
 )
 
@@ -171,14 +145,7 @@ def _overflowing(pipe: Pipeline) -> Pipeline | None:
     return pipe.with_step("overflow", lambda _, scores: limited(scores, largest), before="scale")
 
 
-SOFTMAX.add(
-    "product_overflows_float16",
-    "the product of query and key is stored in float16 before it is scaled: beyond 65504 it "
-    "becomes inf, and the softmax NaN",
-    _overflowing,
-    fix="multiply the query by the scale first, or keep the product in float32",
-    shows="products beyond 65504",
-)
+SOFTMAX.add("product_overflows_float16", _overflowing)
 
 
 def _twice(run: Run, scores: Array) -> Result:
@@ -187,12 +154,7 @@ def _twice(run: Run, scores: Array) -> Result:
     return softmax_over(plain, np.where(run.seen, weights, -np.inf))[0], lse
 
 
-SOFTMAX.add(
-    "softmax_twice",
-    "the softmax is applied twice, to scores and then to weights",
-    _as(_twice),
-    fix="apply the softmax once (some loss functions bring their own)",
-)
+SOFTMAX.add("softmax_twice", _as(_twice))
 
 
 def _square(pipe: Pipeline) -> bool:
@@ -201,20 +163,12 @@ def _square(pipe: Pipeline) -> bool:
 
 SOFTMAX.add(
     "weights_transposed",
-    "the weights are transposed before they meet the values",
     lambda pipe: (
         pipe.then("after", lambda _, weights: weights.swapaxes(-1, -2)) if _square(pipe) else None
     ),
-    fix="multiply the weights (L, S) with the values (S, E) as they are",
-    shows="as many queries as keys",
-    needs="rows",
+    needs=("rows"),
 )
-SOFTMAX.add(
-    "softmax_exponentials",
-    "the exponentials of the scores are used as weights, not divided by their sum",
-    _weights(np.exp),
-    fix="divide the exponentials of a row by their sum",
-)
+SOFTMAX.add("softmax_exponentials", _weights(np.exp))
 
 
 def _column(array: Array) -> Array:
@@ -236,7 +190,6 @@ def _lost_axis(value: tuple[str, str, Callable[[Array], Array], bool]) -> Change
 
 SOFTMAX.add(
     "{}_of_other_rows",
-    "{1} as a vector without the axis that it was taken over, so that column j gets that of row j",
     _lost_axis,
     values=(
         ("denominators", "the exponentials are divided by their sums", np.zeros_like, True),
@@ -255,9 +208,7 @@ SOFTMAX.add(
         ),
     ),
     stage=stages.LOST_AXES,
-    fix="keep the axis: max(axis=-1, keepdims=True), sum(axis=-1, keepdims=True)",
-    shows="as many queries as keys",
-    needs="rows",
+    needs=("rows"),
 )
 
 
@@ -275,41 +226,20 @@ def _by_their_sum(array: Array) -> Array:
 
 
 SOFTMAX.add(
-    "log_softmax",
-    "the weights are the logarithms of a softmax",
-    _as(_logarithms),
-    stage=stages.LOST_AXES,
-    fix="use softmax, not log_softmax",
-    variant_of=("weights_are_logarithms",),
+    "log_softmax", _as(_logarithms), stage=stages.LOST_AXES, variant_of=("weights_are_logarithms",)
 )
 SOFTMAX.add(
-    "scores_divided_by_their_sum",
-    "the scores themselves are divided by their sum, without exp",
-    _weights(lambda scores: _by_their_sum(_seen_scores(scores))),
-    fix="exponentiate the scores first",
+    "scores_divided_by_their_sum", _weights(lambda scores: _by_their_sum(_seen_scores(scores)))
 )
-SOFTMAX.add(
-    "sigmoid",
-    "each weight is the sigmoid of its score: no denominator is shared by the row",
-    _weights(lambda scores: 1 / (1 + np.exp(-scores))),
-    fix="take the softmax over the keys",
-)
-SOFTMAX.add(
-    "softmax_left_out",
-    "the softmax is left out: the scores are used as weights",
-    _weights(_seen_scores),
-    fix="apply the softmax over the keys",
-)
+SOFTMAX.add("sigmoid", _weights(lambda scores: 1 / (1 + np.exp(-scores))))
+SOFTMAX.add("softmax_left_out", _weights(_seen_scores))
 SOFTMAX.add(
     "softmax_not_normalised",
-    "the exponentials of the scores less the highest one of each row are used as weights, not "
-    "divided by their sum",
     _weights(
         lambda scores: np.where(
             np.isneginf(scores), 0, np.exp(scores - scores.max(-1, keepdims=True))
         )
     ),
-    fix="divide each row by its sum",
 )
 
 
@@ -331,30 +261,15 @@ def _of_powers(problem: Problem) -> str:
     return scaled(problem.scale * _LN2, problem) if all(e is None for e in extras) else ""
 
 
-SOFTMAX.add(
-    "softmax_base_2",
-    "the softmax is made of powers of 2, not of e",
-    _base_two,
-    stage=stages.SOFTMAX_BASE,
-    fix="use exp, or multiply the scores by log2(e) before exp2",
-    option=_of_powers,
-)
-for _name, _words, _divide in (
-    ("", ", and 0 elsewhere: relu(scores), without a softmax", np.asarray),
-    ("_divided_by_their_sum", ", divided by the sum of each row, without exp", _by_their_sum),
-    (
-        "_divided_by_length",
-        ", divided by the number of keys, without a softmax",
-        lambda rectified: rectified / rectified.shape[-1],
-    ),
+SOFTMAX.add("softmax_base_2", _base_two, stage=stages.SOFTMAX_BASE, option=_of_powers)
+for _name, _divide in (
+    ("", np.asarray),
+    ("_divided_by_their_sum", _by_their_sum),
+    ("_divided_by_length", lambda rectified: rectified / rectified.shape[-1]),
 ):
     SOFTMAX.add(
-        f"relu{_name}",
-        f"the weights are the scores above 0{_words}",
-        _weights(lambda scores, divide=_divide: divide(np.maximum(scores, 0))),  # type: ignore[misc]
-        fix="take the softmax over the keys",
-        shows="scores below 0",
-    )
+        f"relu{_name}", _weights(lambda scores, divide=_divide: divide(np.maximum(scores, 0)))
+    )  # type: ignore[misc]
 
 
 # What is added to the denominator, or left out of it.
@@ -395,28 +310,16 @@ def _uncounted(which: str) -> Change:
 
 SOFTMAX.add(
     "epsilon_{}",
-    "{1} is added to the sum of the exponentials before it divides them",
     lambda value: with_epsilon(float(value[1])),
-    values=[(f"1e_{n}", f"{10.0**-n:g}") for n in range(2, 7)],  # smaller ones do not show
+    values=[(f"1e_{n}", f"{10.0**-n:g}") for n in range(2, 7)],
     stage=stages.EPSILON,
-    fix="divide by the sum itself: beside its maximum it is at least 1",
 )
 SOFTMAX.add(
     "sinks_unasked_unshifted",
-    "1 is added to the denominator after the row's maximum was subtracted: it stands for a sink as "
-    "large as the largest score (softmax1 adds exp(−maximum))",
     _as(_one_beside_the_maximum, lambda pipe: pipe.sinks is None),
     stage=stages.EPSILON,
-    fix="divide by the sum of the exponentials only",
 )
-SOFTMAX.add(
-    "{}_key_uncounted",
-    "the {} key that a query sees is left out of its denominator, not of the values",
-    _uncounted,
-    values=("last", "first"),
-    stage=stages.EPSILON,
-    fix="sum the exponentials of the very keys whose values are summed",
-)
+SOFTMAX.add("{}_key_uncounted", _uncounted, values=("last", "first"), stage=stages.EPSILON)
 
 
 # A letter or a bracket in the wrong place.
@@ -440,31 +343,13 @@ def _products_of_sums(pipe: Pipeline) -> Pipeline:
     return pipe.then("operands", ("query", summed)).then("operands", ("key", summed))
 
 
-SOFTMAX.add(
-    "values_summed",
-    "the context is the sum of all values: weights and values share no index, as in "
-    "einsum('ij,kd->id')",
-    _values_summed,
-    stage=stages.MISTYPED,
-    fix="sum over the keys that both have: einsum('ij,jd->id')",
-)
-SOFTMAX.add(
-    "products_of_sums",
-    "the sums of query and key are multiplied: they share no index, as in einsum('qd,ke->qk')",
-    _products_of_sums,
-    stage=stages.MISTYPED,
-    fix="sum over the components that both have: einsum('qd,kd->qk')",
-    shows="more than one component",
-)
+SOFTMAX.add("values_summed", _values_summed, stage=stages.MISTYPED)
+SOFTMAX.add("products_of_sums", _products_of_sums, stage=stages.MISTYPED)
 
 
 # Sinks, logits that count only in the denominator.
 
-SINKS = Rows(
-    stages.SINKS,
-    fix="add exp(sink − maximum) to the denominator, and nothing to the values",
-    shows="a sink that is not small compared with the scores",
-)
+SINKS = Rows(stages.SINKS)
 
 
 def _sinks_as(change: Callable[[Array, Pipeline], Array | None]) -> Change:
@@ -522,78 +407,30 @@ def _added(add: Callable[[Array], Array]) -> Callable[[Run, Array, Array], Resul
 
 SINKS.add(
     "sinks_ignored",
-    "the sinks are ignored",
     lambda pipe: None if pipe.sinks is None else pipe.but(sinks=None),
-    option="leave --sinks out",
+    option=("leave --sinks out"),
 )
-SINKS.add(
-    "sinks_as_first_key",
-    "the sink is used as a token: it takes the place of the first key's score",
-    _with_column(_in_the_first),
-)
-SINKS.add(
-    "sinks_added_to_first_key",
-    "the sink is used as a token: it is added to the first key's score",
-    _with_column(_on_the_first),
-)
-SINKS.add(
-    "sinks_in_wrong_column",
-    "the sink is put before the scores, but the last column is dropped after the softmax",
-    _with_column(_wrong_column),
-)
-SINKS.add(
-    "sinks_without_exp",
-    "the sink itself is added to the denominator, not exp(sink)",
-    _with_column(_added(np.asarray)),
-)
-SINKS.add(
-    "sinks_unshifted",
-    "exp(sink) is added to the denominator without subtracting the row's maximum",
-    _with_column(_added(np.exp)),
-)
-SINKS.add(
-    "sinks_negated",
-    "exp(−sink) is added to the denominator: the sinks have the wrong sign",
-    _sinks_as(lambda sinks, _: -sinks),
-)
+SINKS.add("sinks_as_first_key", _with_column(_in_the_first))
+SINKS.add("sinks_added_to_first_key", _with_column(_on_the_first))
+SINKS.add("sinks_in_wrong_column", _with_column(_wrong_column))
+SINKS.add("sinks_without_exp", _with_column(_added(np.asarray)))
+SINKS.add("sinks_unshifted", _with_column(_added(np.exp)))
+SINKS.add("sinks_negated", _sinks_as(lambda sinks, _: -sinks))
 SINKS.add(
     "sinks_unasked",
-    "1 is added to the denominator, as if there were a sink of 0 (softmax1, add_zero_attn)",
     lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1])) if pipe.sinks is None else None,
-    fix="divide by the sum of the exponentials only",
-    shows="almost any input",
     option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
-    # A key of zeros, of which there is one, adds exp(0), too.
     variant_of=tuple(f"{rule}_as_zeros" for rule in ("mask", "key_padding_mask", "kv_lengths")),
 )
-SINKS.add(
-    "sinks_in_base_2",
-    "2^sink is added to the denominator: before exp2, the scores are multiplied by log2(e), but "
-    "the sinks are not",
-    _sinks_as(lambda sinks, _: sinks * _LN2),
-    fix="multiply the sinks by log2(e) as well, before exp2",
-)
-SINKS.add(
-    "sinks_of_0",
-    "every sink is taken to be 0: 1 is added to the denominator",
-    _sinks_as(lambda sinks, _: 0 * sinks),
-)
-SINKS.add(
-    "sinks_twice",
-    "exp(sink) is added to the denominator twice",
-    _sinks_as(lambda sinks, _: sinks + _LN2),
-    fix="add exp(sink − maximum) once, behind the last block of keys",
-)
+SINKS.add("sinks_in_base_2", _sinks_as(lambda sinks, _: sinks * _LN2))
+SINKS.add("sinks_of_0", _sinks_as(lambda sinks, _: 0 * sinks))
+SINKS.add("sinks_twice", _sinks_as(lambda sinks, _: sinks + _LN2))
 SINKS.add(
     "sinks_scaled",
-    "the sinks are scaled like the scores",
     _sinks_as(lambda sinks, pipe: None if pipe.scale == 1 else sinks * pipe.problem.scale),
 )
 SINKS.add(
     "sink_of_first_head",
-    "every head takes the sink of the first",
     _sinks_as(lambda sinks, _: np.full_like(sinks, sinks[0])),
     stage=stages.STRIDES,
-    fix="advance by the stride of that axis too",
-    shows="sinks that differ from head to head",
 )

@@ -6,8 +6,10 @@ pipeline; a family of them has the values of its parameter as data, which stand 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncli.referee.pipeline import Pipeline
@@ -23,6 +25,16 @@ Option = Callable[["Problem"], str]
 # Of blocks of keys.
 SIZES = (8, 16, 32, 64, 128)
 _EVERY = "almost any input"
+_TEXTS = ("meaning", "fix", "shows")
+
+
+def _read_words() -> dict[str, dict[str, str]]:
+    """Return the words of each family; places of a family's parameter are in braces."""
+    with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as file:
+        return {row.pop("family"): row for row in csv.DictReader(file)}
+
+
+WORDS = _read_words()
 _CONTEXT = frozenset({"context"})
 
 
@@ -258,31 +270,32 @@ class Rows:
     def add(
         self,
         name: str,
-        meaning: str,
         change: Callable[..., Any],
         *,
+        meaning: str = "",
         values: Iterable[Any] | None = None,
         option: str | Callable[..., Any] | None = None,
         **more: Any,
     ) -> None:
         """Add a row; with values a family, whose change takes one of them and makes the change.
 
-        An option is the same for any problem, or is made of the problem; of a family, of a value.
+        Its words stand in ``words.csv``, unless they are given. An option is the same for any
+        problem, or is made of the problem; of a family, of a value.
         """
-        made = {**self._usual, **more}
+        own = {} if meaning else WORDS[name]
+        made = {**self._usual, "meaning": meaning, **own, **more}
         needs = frozenset(made.pop("needs").split())
         variants = made.pop("variant_of", ())
         for value in (None,) if values is None else values:
             words = () if values is None else tuple_of(value)
-            own = option(value) if callable(option) and values is not None else option
+            asked = option(value) if callable(option) and values is not None else option
             said = variants(value) if callable(variants) else variants
-            texts = {n: made[n].format(*words) if words else made[n] for n in ("fix", "shows")}
+            texts = {n: made[n].format(*words) if words else made[n] for n in _TEXTS}
             self.rows.append(
                 Mistake(
                     name.format(*words) if words else name,
-                    meaning.format(*words) if words else meaning,
-                    change if values is None else change(value),
-                    option=own if callable(own) else _stated(own or ""),
+                    change=change if values is None else change(value),
+                    option=asked if callable(asked) else _stated(asked or ""),
                     needs=needs,
                     variant_of=tuple(said),
                     family=name,
