@@ -284,7 +284,7 @@ class File:
             # So few digits do not show the format of the computation; the inputs do.
             if digits.significant <= _FEW_DIGITS and single:
                 precision = PRECISIONS["float32"]
-        return cls(values, precision, digits)._as_narrow_as(inputs)
+        return cls(values, precision, digits)._as_narrow_as(inputs)  # noqa: SLF001 - its own
 
     def _as_narrow_as(self, inputs: Sequence[Array]) -> File:
         """Return the file in the 16-bit format of its numbers, if the inputs are in it, too."""

@@ -21,6 +21,7 @@ from attncli.numerics.dtypes import readable, widen
 from attncli.problem import arguments
 from attncli.problem.problem import posed_problem
 from attncli.problem.result import Attention
+from attncli.numerics.threads.blas import single_blas_thread
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.formats import Array, Bools, File, Precision, may_be_single, short_of
 from attncli.referee.parts import Question, Work
@@ -143,7 +144,9 @@ def check(
         judged, compared = others, stricter
     found = None
     if diagnose and not compared.passed:
-        from attncli.numerics.threads.blas import single_blas_thread  # noqa: PLC0415 - rarely needed
+<<<<<<< HEAD
+=======
+>>>>>>> fcd6fc8 (docs/mistakes.md is made of the table of mistakes)
 
         # Thousands of small products: where other work runs, threads wait longer than they work.
         with single_blas_thread():

@@ -1085,7 +1085,7 @@ def blind_rows_rounded(case: Case) -> Mistake | None:
     )
 
 
-def _computed(pipe: Pipeline, number: float, dtype: np.dtype[Any], by_each: bool) -> Pipeline:
+def _computed(pipe: Pipeline, number: float, dtype: np.dtype[Any], by_each: bool) -> Pipeline:  # noqa: FBT001
     """Return the pipeline in which a number is added to the scores of queries that see no key.
 
     By each rule that hides the key, or by the mask that joins them; in a format.

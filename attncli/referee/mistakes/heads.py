@@ -139,21 +139,21 @@ def _with_heads(value: tuple[int, str]) -> Callable[[Problem], str]:
     return lambda problem: f"--heads {value[0]}" if _usual_scale(problem) else ""
 
 
-ATTENDED.add("axes_exchanged", _along(0, 2, 1, 3), option=_other_layout, needs=("heads rows"))
-ATTENDED.add("batch_attended", _along(2, 1, 0, 3), option=_heads_first, needs=("batch rows"))
+ATTENDED.add("axes_exchanged", _along(0, 2, 1, 3), option=_other_layout, needs="heads rows")
+ATTENDED.add("batch_attended", _along(2, 1, 0, 3), option=_heads_first, needs="batch rows")
 ATTENDED.add(
     "heads_{}",
     lambda value: _cut_into(value[0]),
     values=[(number, "head" if number == 1 else "heads") for number in _NUMBERS],
     stage=stages.NUMBER_OF_HEADS,
     option=_with_heads,
-    needs=("heads"),
+    needs="heads",
 )
 
 
 # How heads are cut and joined.
 
-HEADS = Rows(stages.HEADS, shows=("more than one head"))
+HEADS = Rows(stages.HEADS, shows="more than one head")
 
 
 def _sequence_first(problem: Problem) -> bool:
@@ -239,11 +239,11 @@ def _averaged(pipe: Pipeline) -> Pipeline | None:
 
 
 HEADS.add("heads_reshaped_in", _reshaped(*_INPUTS))
-HEADS.add("heads_reshaped_out", _reshaped("context"), needs=("heads rows"), writes=(True))
+HEADS.add("heads_reshaped_out", _reshaped("context"), needs="heads rows", writes=(True))
 HEADS.add(
-    "heads_transposed_twice", _reshaped("context", back=True), needs=("heads rows"), writes=(True)
+    "heads_transposed_twice", _reshaped("context", back=True), needs="heads rows", writes=(True)
 )
-HEADS.add("heads_reshaped", _reshaped(*_INPUTS, "context"), needs=("heads rows"))
+HEADS.add("heads_reshaped", _reshaped(*_INPUTS, "context"), needs="heads rows")
 HEADS.add("strides_ignored", _reshaped(*_INPUTS, back=True))
 HEADS.add(
     "strides_of_keys_ignored", _reshaped("key", "value", back=True), variant_of=("strides_ignored",)
@@ -270,23 +270,23 @@ HEADS.add(
     stage=stages.MISREAD_HEADS,
     variant_of=("heads_reshaped_in", "heads_reshaped", "strides_ignored"),
 )
-HEADS.add("heads_interleaved", _cut(taken=True, joined=True), needs=("heads"))
+HEADS.add("heads_interleaved", _cut(taken=True, joined=True), needs="heads")
 HEADS.add(
     "kernels_by_columns_{}",
     lambda value: _by_columns(value[0]),
-    meaning=("{1}"),
+    meaning="{1}",
     values=(
         ("in", "the kernels of query, key and value, (W, H, D), are flattened as (W, D, H)"),
         ("out", "the kernel of the output projection, (H, D, W), is flattened as (D, H, W)"),
     ),
     stage=stages.MISREAD_HEADS,
-    fix=("reshape kernels (W, H, D) to (W, H·D), and (H, D, W) to (H·D, W), in this order"),
-    needs=("heads rows"),
+    fix="reshape kernels (W, H, D) to (W, H·D), and (H, D, W) to (H·D, W), in this order",
+    needs="heads rows",
     variant_of=("heads_interleaved_in", "heads_interleaved_out"),
 )
 HEADS.add("heads_interleaved_in", _cut(taken=True, joined=False))
-HEADS.add("heads_interleaved_out", _cut(taken=False, joined=True), needs=("heads"), writes=(True))
-HEADS.add("weights_averaged_before_values", _averaged, needs=("heads"))
+HEADS.add("heads_interleaved_out", _cut(taken=False, joined=True), needs="heads", writes=(True))
+HEADS.add("weights_averaged_before_values", _averaged, needs="heads")
 
 
 def _tiled(*names: str) -> Change:

@@ -357,7 +357,7 @@ PADDING.add(
     "query_lengths_ignored",
     dropped("query_lengths"),
     stage=stages.QUERY_PADDING,
-    option=("leave --query-lengths out"),
+    option="leave --query-lengths out",
 )
 
 
@@ -539,7 +539,7 @@ CAUSAL.add("causal_unasked_strict", _at(_zero, unasked=True, step=-1))
 CAUSAL.add(
     "causal_unasked_bottom_right", _at(_corner, unasked=True), option=also_causal("bottom-right")
 )
-CAUSAL.add("causal_unasked_at_the_offset", _at(_own, unasked=True), option=("--causal"))
+CAUSAL.add("causal_unasked_at_the_offset", _at(_own, unasked=True), option="--causal")
 CAUSAL.add("causal_top_left", _at(_zero), option=aligned("top-left"))
 CAUSAL.add("causal_bottom_right", _at(_corner), option=aligned("bottom-right"))
 CAUSAL.add(
@@ -551,12 +551,12 @@ CAUSAL.add(
 CAUSAL.add(
     "positions_{}",
     lambda value: _all_at(value[3]),
-    meaning=("all positions are aligned {1}, those of ALiBi or the rotary embedding too: {2}"),
+    meaning="all positions are aligned {1}, those of ALiBi or the rotary embedding too: {2}",
     values=(
         ("top_left", "top-left", "query 0 stands at key 0", _zero),
         ("bottom_right", "bottom-right", "the last query stands at the last key", _corner),
     ),
-    fix=(f"take the query's index itself for its position, or {_ADD}: what the problem states"),
+    fix=f"take the query's index itself for its position, or {_ADD}: what the problem states",
     shows=_LENGTHS,
     option=lambda value: aligned(value[1], positions=True),
 )
@@ -590,7 +590,6 @@ Side = int | None
 
 def _other_window(
     name: str,
-    meaning: str,
     change: Callable[[Side, Side], tuple[Side, Side]],
     variant_of: tuple[str, ...] = (),
 ) -> None:
@@ -607,7 +606,7 @@ def _other_window(
         window = problem.visible.window
         return "" if window is None else windowed(*change(*window), problem)
 
-    WINDOW.add(name, changed, meaning=(meaning), option=option, variant_of=variant_of)
+    WINDOW.add(name, changed, option=option, variant_of=variant_of)
 
 
 def _step(side: Side, step: int) -> Side:
@@ -650,34 +649,19 @@ def _trimmed(pipe: Pipeline) -> Pipeline | None:
 
 WINDOW.add("window_ignored", dropped("window"), option=without_placed("--window"))
 WINDOW.add("window_inverted", _negated("window"))
-for _by, _word, _how in ((-1, "short", "narrow"), (1, "long", "wide")):
+for _by, _word in ((-1, "short"), (1, "long")):
     for _name, _left, _right in (("left", _by, 0), ("right", 0, _by), ("both", _by, _by)):
         _other_window(
             f"window_{_name}_{_word}",
-            f"the window is off by one: a key too {_how} on "
-            + ("both sides" if _name == "both" else f"the {_name}"),
             lambda a, b, left=_left, right=_right: (_step(a, left), _step(b, right)),  # type: ignore[misc]
-            # Where the causal rule hides one side, that says nothing more than the other side.
             (f"window_left_{_word}", f"window_right_{_word}") if _name == "both" else (),
         )
-_other_window(
-    "window_one_sided",
-    "the window is one-sided: it ends at the query itself",
-    lambda left, _: (left, 0),
-)
-_other_window(
-    "window_left_only", "the window bounds only the left side", lambda left, _: (left, None)
-)
-_other_window(
-    "window_right_only", "the window bounds only the right side", lambda _, right: (None, right)
-)
-_other_window(
-    "window_halved",
-    "the size of the window is split between both sides",
-    lambda left, right: (_half(left), _half(right)),
-)
+_other_window("window_one_sided", lambda left, _: (left, 0))
+_other_window("window_left_only", lambda left, _: (left, None))
+_other_window("window_right_only", lambda _, right: (None, right))
+_other_window("window_halved", lambda left, right: (_half(left), _half(right)))
 WINDOW.add("window_symmetric", _symmetric, variant_of=("window_right_long",))
-_other_window("window_swapped", "the window's sides are exchanged", lambda a, b: (b, a))
+_other_window("window_swapped", lambda a, b: (b, a))
 WINDOW.add("window_cache_trimmed", _trimmed)
 WINDOW.add("window_first_key", _first_keys(1))
 WINDOW.add("window_first_four", _first_keys(4))
@@ -759,7 +743,7 @@ _ALL_RULES = (*_RULES.items(), ("all_rules", "the mask that joins all rules"))
 HIDING.add(
     "{}_added",
     lambda value: _instead(value[0], "added"),
-    meaning=("{1} is added to the scores as 0 and 1"),
+    meaning="{1} is added to the scores as 0 and 1",
     values=_ALL_RULES,
 )
 HIDING.add("{}_multiplied", lambda value: _instead(value[0], "multiplied"), values=_ALL_RULES)

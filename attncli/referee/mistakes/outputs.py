@@ -82,7 +82,7 @@ LSE.add("lse_not_logarithm", _lse(np.exp))
 LSE.add(
     "lse_untransposed",
     _lse(lambda lse: lse.swapaxes(1, 2).reshape(lse.shape)),
-    needs=("heads rows"),
+    needs="heads rows",
 )
 LSE.add(
     "lse_is_maximum", _instead("lse", lambda _, outputs: outputs["scores"].max(-1, keepdims=True))
@@ -195,9 +195,9 @@ for _target, _source, _meaning, _fix, _shows in (
 ):
     SCORES.add(
         f"{_target}_are_{_source}",
-        _instead(_target, lambda _, outputs, source=_source: outputs[source]),
+        _instead(_target, lambda _, outputs, source=_source: outputs[source]),  # type: ignore[misc]
         **({"fix": _fix} if _fix else {}),
-    )  # type: ignore[misc]
+    )
 SCORES.add(
     "raw_hidden",
     _when(
@@ -416,14 +416,14 @@ AXES.add("sequence_first", _sequence_first)
 AXES.add("heads_packed", _packed(transposed=True), reshapes=(True))
 AXES.add("heads_not_joined", _unjoined, reshapes=(True))
 AXES.add("heads_packed_untransposed", _packed(transposed=False), reshapes=(True))
-AXES.add("weights_averaged", _average, option=("--average-heads"), reshapes=(True))
+AXES.add("weights_averaged", _average, option="--average-heads", reshapes=(True))
 AXES.add(
     "axes_{}",
     lambda value: _ordered(value[2]),
-    meaning=("{1}"),
+    meaning="{1}",
     values=[("".join("bhlx"[axis] for axis in o), _words(o), o) for o in _ORDERS],
-    fix=("transpose the result before it is written"),
-    shows=("axes of different length"),
+    fix="transpose the result before it is written",
+    shows="axes of different length",
 )
 AXES.add(
     "memory_order_{}",

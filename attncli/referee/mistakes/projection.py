@@ -206,9 +206,7 @@ def without_output_bias(pipe: Pipeline) -> Pipeline | None:
     return pipe.but(output=replace(pipe.output, bias=None))
 
 
-BEFORE.add(
-    "projections_transposed", _transposed(*_WEIGHTS), option=("give wq, wk and wv transposed")
-)
+BEFORE.add("projections_transposed", _transposed(*_WEIGHTS), option="give wq, wk and wv transposed")
 BEFORE.add(
     "projections_in_the_order_{}",
     lambda value: _in_the_order(value[0]),
@@ -221,7 +219,7 @@ for _letter in "qkv":
         f"w{_letter}_transposed",
         _transposed(f"w{_letter}"),
         stage=_STAGES[_letter],
-        option=(f"give w{_letter} transposed"),
+        option=f"give w{_letter} transposed",
     )
     BEFORE.add(f"w{_letter}_unused", _unprojected(f"w{_letter}"), stage=_STAGES[_letter])
     BEFORE.add(
@@ -322,7 +320,7 @@ BEFORE.add("positions_not_in_values", _values_alone, stage=stages.POSITIONS)
 BEFORE.add(
     "positions_{}",
     lambda value: _placed(value[2]),
-    meaning=("{1}"),
+    meaning="{1}",
     values=(
         (
             "concatenated",
@@ -404,7 +402,7 @@ BEFORE.add(
         lambda given: None if "positions" in given else {**given, "positions": "sinusoidal"}
     ),
     stage=stages.POSITIONS,
-    option=("--positions sinusoidal"),
+    option="--positions sinusoidal",
 )
 
 
@@ -441,7 +439,7 @@ BEFORE.add(
 BEFORE.add(
     "{}",
     lambda value: _made_from(**value[2]),
-    meaning=("{1} in cross-attention"),
+    meaning="{1} in cross-attention",
     values=(
         (
             "sources_exchanged",
@@ -477,7 +475,7 @@ BEFORE.add(
     ),
     stage=stages.KEY_SOURCE,
     fix=_ASKS,
-    shows=("two sequences that differ"),
+    shows="two sequences that differ",
 )
 
 
@@ -605,15 +603,15 @@ for _end, _more in (
 NORMS.add(
     "embeddings_{}",
     lambda value: _embeddings(value[2]),
-    meaning=("the embeddings go through a {1}, no gain) before they are projected"),
+    meaning="the embeddings go through a {1}, no gain) before they are projected",
     values=_KINDS,
-    fix=("give the embeddings as they come out of the norm, or leave the norm out"),
+    fix="give the embeddings as they come out of the norm, or leave the norm out",
     variant_of=lambda value: _larger(value, "embeddings_{}"),
 )
 NORMS.add(
     "embeddings_{}",
     lambda value: _embeddings(value[2]),
-    meaning=("the embeddings {1} before they are projected"),
+    meaning="the embeddings {1} before they are projected",
     values=(
         (
             "of_unit_length",
@@ -626,7 +624,7 @@ NORMS.add(
             lambda x: x - x.mean(axis=-1, keepdims=True),
         ),
     ),
-    fix=("give the embeddings as they are projected, or leave that out"),
+    fix="give the embeddings as they are projected, or leave that out",
 )
 
 
@@ -782,16 +780,16 @@ BEHIND.add("output_bias_missing", without_output_bias, stage=stages.OUTPUT_BIAS)
 BEHIND.add(
     "{}_added",
     lambda value: _plus(value[2]),
-    meaning=("the {1} added to the context: a residual connection is in the file"),
+    meaning="the {1} added to the context: a residual connection is in the file",
     values=(
         ("embeddings", "embeddings are", _of_embeddings),
         ("value", "value is", _repeated_value),
         ("query", "query is", lambda pipe: pipe.query),
     ),
     stage=stages.RESIDUAL,
-    fix=("compare the output of attention, before the residual connection"),
-    shows=("a context as wide as what is added"),
-    needs=("batch heads rows"),
+    fix="compare the output of attention, before the residual connection",
+    shows="a context as wide as what is added",
+    needs="batch heads rows",
     writes=(True),
 )
 for _of, _residual in (
@@ -803,6 +801,6 @@ for _of, _residual in (
         _normed,
         values=[(*kind, _residual) for kind in _KINDS],
         stage=stages.OUTPUT_NORM,
-        needs=("batch heads rows"),
+        needs="batch heads rows",
         variant_of=lambda value, of=_of: _larger(value, f"{of}_{{}}"),
     )

@@ -219,7 +219,7 @@ _BEHIND += "of the cache only once"
 ROPE.add(
     "rope_new_tokens_{}",
     lambda value: _new_tokens(value[2]),
-    meaning=("{1}"),
+    meaning="{1}",
     values=(
         (
             "from_zero",
@@ -243,7 +243,7 @@ ROPE.add(
         ),
     ),
     fix=_BEHIND,
-    shows=("new queries after a cache of keys"),
+    shows="new queries after a cache of keys",
     stage=stages.NEW_POSITIONS,
 )
 ROPE.add(
@@ -545,12 +545,12 @@ ROPE.add(
     _turned_by(
         _across_heads, lambda rope, pipe: rope.frequencies is None and pipe.query.shape[1] > 1
     ),
-    needs=("heads"),
+    needs="heads",
 )
 ROPE.add(
     "rope_along_heads",
     _turned_by(_along_heads, lambda _, pipe: pipe.query.shape[1] > 1),
-    needs=("heads"),
+    needs="heads",
     variant_of=("rope_missing",),
 )
 ROPE.add(

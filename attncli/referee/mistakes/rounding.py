@@ -634,7 +634,7 @@ def _accumulated(value: tuple[str, str, str, Any]) -> Change:
 SHORT_SUMS.add(
     "{}_{}",
     _accumulated,
-    meaning=("{2}"),
+    meaning="{2}",
     values=[
         (fmt, name, words.format(fmt))
         for fmt in _SHORT
@@ -654,8 +654,8 @@ SHORT_SUMS.add(
             ),
         )
     ],
-    fix=("accumulate in float32, and round the sum, or the quotient, once"),
-    shows=("many keys"),
+    fix="accumulate in float32, and round the sum, or the quotient, once",
+    shows="many keys",
 )
 
 
@@ -769,7 +769,7 @@ _HOLDINGS = [
 SHORT_SUMS.add(
     "{}",
     _holding,
-    meaning=("{1}"),
+    meaning="{1}",
     values=[(holding.name, holding.meaning, holding) for holding in _HOLDINGS],
     variant_of=lambda value: value[2].simpler,
 )

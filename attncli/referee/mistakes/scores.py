@@ -39,7 +39,6 @@ SCALES = Rows(stages.SCALE, fix="multiply Q·Kᵀ by 1/√D, D being the width o
 def _scale(
     name: str,
     scale: Callable[[Problem], float],
-    meaning: str,
     option: Callable[[Problem], str] | None = None,
     **more: Any,
 ) -> None:
@@ -53,7 +52,7 @@ def _scale(
         return None if same else pipe.but(scale=float(factor))
 
     own = option or (lambda problem: scaled(scale(problem), problem))
-    SCALES.add(name, change, meaning=(meaning), option=own, **more)
+    SCALES.add(name, change, option=own, **more)
 
 
 def _width(problem: Problem) -> int:
@@ -85,85 +84,34 @@ def _of_the_embeddings(pipe: Pipeline) -> Pipeline | None:
 
 
 SCALES.add("input_width_scale", _of_the_embeddings, projects=(True))
-_scale("unscaled", lambda _: 1.0, "the scores are not scaled: 1/√D is missing")
-_scale(
-    "scores_zero",
-    lambda _: 0.0,
-    "the product of query and key is lost: all scores are 0, and all keys that are seen get the "
-    "same weight",
-    fix="check where the scores are written and where they are read",
-    shows="keys of different scores",
-)
-_scale(
-    "scores_negated",
-    lambda p: -p.scale,
-    "the scores have the wrong sign: keys get less weight, the more they are like the query",
-    fix="take the minus sign off the scores",
-    shows="keys of different scores",
-)
-_scale(
-    "one_over_width",
-    lambda p: 1 / _width(p),
-    "the scores are divided by D, not by √D (or by √D twice, in query and key)",
-)
+_scale("unscaled", lambda _: 1.0)
+_scale("scores_zero", lambda _: 0.0)
+_scale("scores_negated", lambda p: -p.scale)
+_scale("one_over_width", lambda p: 1 / _width(p))
 _scale(
     "embedding_scale",
     lambda p: 1 / math.sqrt(p.shape[1] * _width(p)) if p.shape[1] > 1 else p.scale,
-    "the scale is 1/√(H·D), of the whole embedding instead of one head",
-    shows="more than one head",
 )
 _scale(
     "scale_ignored",
     lambda p: default_scale(p.score, _width(p)),
-    "the scale that was given is ignored",
-    fix="multiply Q·Kᵀ by the scale that the problem states",
-    shows="a scale other than 1/√D",
     option=lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out",
 )
-_scale(
-    "scale_inverted",
-    lambda p: 1 / p.scale if p.scale else 1.0,
-    "√D is in the wrong place: the scores are multiplied by it, not divided",
-)
-_scale(
-    "scale_of_one_side",
-    lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
-    "the scale is split between query and key (D to the power of −1/4 each), and one of the two is "
-    "left out",
-)
-_scale("scale_twice", _twice, "the scale is applied twice", fix="apply the scale once")
-_scale(
-    "length_scale",
-    lambda p: _of_length(p, p.key.shape[2]),
-    "the scale is 1/√S, of the number of keys instead of the width",
-    shows="S ≠ D",
-)
-_scale(
-    "value_scale",
-    lambda p: _of_length(p, _width(p) if p.value is None else p.value.shape[3]),
-    "the scale is 1/√E, of the width of the values instead of the keys",
-    shows="E ≠ D",
-)
-_scale(
-    "padded_width_scale",
-    lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))),
-    "the scale is that of the width rounded up to a power of 2",
-    shows="a width that is not a power of 2",
-)
-_scale(
-    "log2e_without_exp2",
-    lambda p: p.scale / math.log(2),
-    "the scores are multiplied by log2(e), as for exp2, but then exp is used",
-    fix="use exp2, or leave log2(e) out",
-)
+_scale("scale_inverted", lambda p: 1 / p.scale if p.scale else 1.0)
+_scale("scale_of_one_side", lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale))
+_scale("scale_twice", _twice)
+_scale("length_scale", lambda p: _of_length(p, p.key.shape[2]))
+_scale("value_scale", lambda p: _of_length(p, _width(p) if p.value is None else p.value.shape[3]))
+_scale("padded_width_scale", lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))))
+_scale("log2e_without_exp2", lambda p: p.scale / math.log(2))
 SCALES.add("scale_after_softmax", _scaled_weights, variant_of=("unscaled",))
 
 
 # Score function. Each row states its scale, so no mistake of the scale is reported beside it.
 
 FUNCTION = Rows(stages.SCORE_FUNCTION)
-_ONE: Callable[[Problem], float] = lambda _: 1.0
-_OF_WIDTH: Callable[[Problem], float] = lambda p: 1 / math.sqrt(_width(p))
+_ONE: Callable[[Problem], float] = lambda _: 1.0  # noqa: E731
+_OF_WIDTH: Callable[[Problem], float] = lambda p: 1 / math.sqrt(_width(p))  # noqa: E731
 
 
 def _other_scale(pipe: Pipeline, scale: Callable[[Problem], float] | None) -> float | None:
@@ -227,50 +175,26 @@ def _one_side(side: str) -> Change:
 
 
 def _add_functions() -> None:
-    for scale, ending, words in ((None, "", ""), (_ONE, "_unscaled", ", which are not scaled")):
+    for scale, ending in ((None, ""), (_ONE, "_unscaled")):
         FUNCTION.add(
             f"cosine_unasked{ending}",
             _instead("dot", "cosine", scale),
-            meaning=(f"query and key are divided by their lengths: the scores are cosines{words}"),
-            fix=("multiply query and key as they are, or state the score cosine"),
             option=_asking_for("cosine", scale),
         )
     before: list[str] = []
-    for scale, ending, words in ((None, "", ""), (_ONE, "_unscaled", ", and not scaled")):
+    for scale, ending in ((None, ""), (_ONE, "_unscaled")):
         for epsilon, size in ((0.0, ""), (1e-6, "1e-6"), (1e-5, "1e-5")):
             name = f"query_key_normed{ending}{size and '_' + size.replace('-', '_')}"
-            under = f", with {size} under the root" if size else ""
-            FUNCTION.add(
-                name,
-                _normed(epsilon, scale),
-                meaning=(
-                    "query and key are divided by the root of their mean square, as models with an "
-                    f"RMSNorm of queries and keys do{under}{words}"
-                ),
-                fix=("multiply query and key as they are, or give them normalised"),
-                variant_of=tuple(before),
-            )
+            FUNCTION.add(name, _normed(epsilon, scale), variant_of=tuple(before))
             before.append(name)
-    for scale, ending, words in ((None, "", ""), (_OF_WIDTH, "_scaled", "scaled ")):
+    for scale, ending in ((None, ""), (_OF_WIDTH, "_scaled")):
         FUNCTION.add(
             f"dot_for_cosine{ending}",
             _instead("cosine", "dot", scale),
-            meaning=(
-                f"query and key are not divided by their lengths: the scores are {words}dot products, "
-                "not cosines"
-            ),
-            fix=("divide query and key by their lengths before the product"),
             option=_asking_for("dot", scale),
         )
         FUNCTION.add(
-            f"score_weight_missing{ending}",
-            _instead("general", "dot", scale, score_weight=None),
-            meaning=(
-                "the matrix W between query and key is left out"
-                + (", and the product is divided by √D" if scale else "")
-            ),
-            fix=("multiply q · W · k"),
-            shows=("W ≠ 1"),
+            f"score_weight_missing{ending}", _instead("general", "dot", scale, score_weight=None)
         )
 
 
@@ -315,7 +239,7 @@ def _cap_before(step: str | None) -> Change:
 SOFTCAP.add(
     "softcap_missing",
     lambda pipe: None if pipe.softcap is None else pipe.but(softcap=None),
-    option=("leave --softcap out"),
+    option="leave --softcap out",
 )
 SOFTCAP.add("softcap_before_scale", _cap_before("scale"))
 SOFTCAP.add("softcap_after_mask", _cap_before(None))
@@ -419,7 +343,7 @@ def _first_of(axis: int) -> Callable[[Array], Array | None]:
     return lambda array: None if array.shape[axis] == 1 else np.take(array, [0], axis=axis)
 
 
-BIAS.add("bias_ignored", _bias_as(np.zeros_like), option=("leave --bias out"))
+BIAS.add("bias_ignored", _bias_as(np.zeros_like), option="leave --bias out")
 BIAS.add("bias_scaled", _moved_bias("scale"))
 BIAS.add("bias_subtracted", _bias_as(np.negative))
 BIAS.add("bias_twice", _bias_as(lambda bias: 2 * bias))
@@ -530,7 +454,7 @@ def _slope_of_first(pipe: Pipeline) -> Pipeline | None:
 ALIBI.add(
     "alibi_ignored", _term(lambda _, far: np.zeros_like(far, np.float64)), option=without_alibi
 )
-ALIBI.add("alibi_unasked", _unasked, option=("--alibi"))
+ALIBI.add("alibi_unasked", _unasked, option="--alibi")
 ALIBI.add("alibi_signed", _term(lambda slopes, far: -slopes * far))
 ALIBI.add(
     "alibi_signed_backwards", _term(lambda slopes, far: slopes * far), variant_of=("alibi_added",)

@@ -72,9 +72,9 @@ SOFTMAX.add(
     "softmax_over_{}",
     lambda value: _as(_over_one(value[1]), _several(value[2])),
     values=(("queries", -2, 2), ("heads", 1, 1), ("batch", 0, 0)),
-    needs=("rows heads batch"),
+    needs="rows heads batch",
 )
-SOFTMAX.add("softmax_over_all", _as(_over(-2, -1), _several(2)), needs=("rows"))
+SOFTMAX.add("softmax_over_all", _as(_over(-2, -1), _several(2)), needs="rows")
 SOFTMAX.add(
     "softmax_over_{}_and_{}",
     lambda value: _as(
@@ -85,12 +85,12 @@ SOFTMAX.add(
         ("heads", "queries", (1, 2)),
         ("batch", "heads", (0, 1)),
     ),
-    needs=("batch heads rows"),
+    needs="batch heads rows",
 )
 SOFTMAX.add(
     "softmax_over_batch_heads_and_queries",
     _as(_over(0, 1, 2), lambda pipe: pipe.shape[0] > 1 and pipe.shape[1] > 1),
-    needs=("batch heads rows"),
+    needs="batch heads rows",
 )
 
 
@@ -166,7 +166,7 @@ SOFTMAX.add(
     lambda pipe: (
         pipe.then("after", lambda _, weights: weights.swapaxes(-1, -2)) if _square(pipe) else None
     ),
-    needs=("rows"),
+    needs="rows",
 )
 SOFTMAX.add("softmax_exponentials", _weights(np.exp))
 
@@ -208,7 +208,7 @@ SOFTMAX.add(
         ),
     ),
     stage=stages.LOST_AXES,
-    needs=("rows"),
+    needs="rows",
 )
 
 
@@ -268,8 +268,9 @@ for _name, _divide in (
     ("_divided_by_length", lambda rectified: rectified / rectified.shape[-1]),
 ):
     SOFTMAX.add(
-        f"relu{_name}", _weights(lambda scores, divide=_divide: divide(np.maximum(scores, 0)))
-    )  # type: ignore[misc]
+        f"relu{_name}",
+        _weights(lambda scores, divide=_divide: divide(np.maximum(scores, 0))),  # type: ignore[misc]
+    )
 
 
 # What is added to the denominator, or left out of it.
@@ -408,7 +409,7 @@ def _added(add: Callable[[Array], Array]) -> Callable[[Run, Array, Array], Resul
 SINKS.add(
     "sinks_ignored",
     lambda pipe: None if pipe.sinks is None else pipe.but(sinks=None),
-    option=("leave --sinks out"),
+    option="leave --sinks out",
 )
 SINKS.add("sinks_as_first_key", _with_column(_in_the_first))
 SINKS.add("sinks_added_to_first_key", _with_column(_on_the_first))
