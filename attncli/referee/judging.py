@@ -144,10 +144,6 @@ def check(
         judged, compared = others, stricter
     found = None
     if diagnose and not compared.passed:
-<<<<<<< HEAD
-=======
->>>>>>> fcd6fc8 (docs/mistakes.md is made of the table of mistakes)
-
         # Thousands of small products: where other work runs, threads wait longer than they work.
         with single_blas_thread():
             found = find_out(judged.question(compared, time_limit))
