@@ -827,6 +827,13 @@ def test_an_index_without_a_header_is_told(start):
         assert table("\n".join(whole)).values.shape == (4, 3)
 
 
+@pytest.mark.parametrize("name", ["X", "n", "year"])
+def test_a_counting_column_under_a_name_is_data_and_told(name):
+    with pytest.warns(AttnWarning, match="first column counts 1, 2, … as an index might"):
+        found = table(f"{name},a\n1,0.5\n2,0.25\n3,0.125\n")
+    assert found.values.shape == (3, 2)
+
+
 def test_numbers_name_rows_and_columns_where_they_are_the_same():
     """Weights between tokens that are known by their ids."""
     found = table(",101,2023\n101,0.5,0.5\n2023,0.2,0.8\n")

@@ -29,8 +29,8 @@ __all__ = ["Headings", "find_headings", "names_behind_index", "settle"]
 # What pandas makes of a heading that is empty when it reads a table, and writes again.
 _UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
 # What stands above a column that counts the rows, and behind labels: X and ...1 are R's words.
-_INDICES = re.compile(r"index|idx|id|row|level_0|unnamed: [\d.]+")
-_SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|\.\.\.1|rownames|{_INDICES.pattern}")
+_INDICES = re.compile(r"index|idx|id|row|level_0|\.\.\.1|unnamed: [\d.]+")
+_SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|rownames|{_INDICES.pattern}")
 # What stands above labels.
 _CORNERS = {
     *("index", "idx", "id", "row", "token", "tokens", "word", "words", "label", "labels", "name"),
@@ -182,6 +182,7 @@ def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
         return found
     while found.values.shape[1] > 1 and _is_index(found):
         found = _without_first(found)
+    _advise_on_index(found)
     return found
 
 
@@ -243,7 +244,15 @@ def _advise(found: LoadedArray) -> None:
             f"{found.name}: the first row counts {values[0, 0]:g} to {values[0, -1]:g} as a header "
             "might; it is read as numbers. --header yes reads it as names, --header no is silent"
         )
-    if not found.row_labels and values.shape[1] > 1 and _counts_on(values[:, 0], values[:, 1:]):
+    _advise_on_index(found)
+
+
+def _advise_on_index(found: LoadedArray) -> None:
+    """Warn of a first column that counts beside numbers that are not all whole."""
+    values = found.values
+    if found.row_labels or values.shape[1] < 2 or values.dtype == np.bool_:
+        return
+    if _counts_on(values[:, 0], values[:, 1:]):
         warn(
             f"{found.name}: the first column counts {values[0, 0]:g}, {values[1, 0]:g}, … as an "
             "index might; it is read as numbers. If it is an index, write the file without it "
