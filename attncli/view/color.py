@@ -57,8 +57,8 @@ _RED_BLUE: tuple[RGB, ...] = (
 _CUBE = (0, 95, 135, 175, 215, 255)
 # The nearest of the 240 fixed colours to a pale blue is mint, lavender or grey, so these are chosen
 # by eye: only blues, each darker than the one before.
-_BLUES_256 = (231, 153, 117, 75, 33, 26, 25, 18, 17)
-_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 153, 117, 75, 26, 18, 17)
+_BLUES_256 = (231, 153, 111, 75, 33, 26, 25, 18, 17)
+_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 153, 111, 75, 26, 18, 17)
 
 
 def _between(points: tuple[RGB, ...], fraction: float) -> RGB:

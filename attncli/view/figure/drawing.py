@@ -1,7 +1,7 @@
 """A picture as a Matplotlib figure.
 
 Matplotlib's constrained layout places panels, labels and colour bar. We choose the size of the
-figure: the layout runs once to measure the texts, and again when the figure is saved.
+figure: the layout runs once to measure the texts, and again at that size.
 
 No pyplot: a figure has its own canvas, so nothing global is touched and no display is needed.
 """
@@ -68,6 +68,8 @@ _LEADING = 1.45
 _BAR_WIDTH, _BAR_ARROW, _GAP = 0.17, 0.15, 0.16
 # Inches that texts and colour bar take, about, until they are measured.
 _TEXTS = 1.5
+# Panels that differ by fewer inches are the same.
+_SAME = 1e-6
 # A panel with a shorter side shows nothing.
 _LEAST_PANEL = 0.2
 # Rather paler than in a terminal: half of a picture may be hidden, and paper is white.
@@ -184,8 +186,11 @@ class _Drawing:
         self.figure = self._empty_figure()
         for axes, panel in zip(self._axes, picture.panels, strict=True):
             self._draw_cells(axes, panel)
-        self._write_texts((0.5, 0.5))
+        self._write_texts()
         self._settle()
+        self._measured()
+        # Everything has its place: otherwise saving would draw the figure once more to find it.
+        self.figure.set_layout_engine(None)
 
     @property
     def pixels(self) -> tuple[int, int]:
@@ -321,21 +326,15 @@ class _Drawing:
             _explain_hidden(bar.ax, height)
         self._bar = bar
 
-    def _write_texts(self, middle: Pair) -> None:
-        """Write all but heading and numbers for panels of the present size.
-
-        Parameters
-        ----------
-        middle : (float, float)
-            Of the panels, as shares of the figure.
-        """
+    def _write_texts(self) -> None:
+        """Write all but heading and numbers for panels of the present size."""
         self._title_panels()
         if self._bar is not None:  # its shape cannot be changed
             self._bar.remove()
         self._draw_bar()
-        self._name_axes(middle)
+        self._name_axes()
 
-    def _name_axes(self, middle: Pair) -> None:
+    def _name_axes(self) -> None:
         """Write labels at the outer panels, as many as there is room for, and the axes' names."""
         keys, upright = self._key_ticks(self._panel[0])
         queries = self._query_ticks(self._panel[1], keys)
@@ -350,9 +349,9 @@ class _Drawing:
         picture = self.picture
         room = [(side + _GAP) * count for side, count in zip(self._panel, self._grid, strict=True)]
         name = self._axis_name(picture.columns.name, keys, self._keys, room[0])
-        self.figure.supxlabel(name, x=middle[0], fontsize=size)
+        self._across_name = self.figure.supxlabel(name, fontsize=size)
         name = self._axis_name(picture.rows.name, queries, self._queries, room[1])
-        self.figure.supylabel(name, y=middle[1], fontsize=size)
+        self._down_name = self.figure.supylabel(name, fontsize=size)
 
     def _axis_name(self, name: str, named: Ticks, labels: Sequence[str] | None, room: float) -> str:
         """Return the name of an axis, which says if labels were left out, as room allows."""
@@ -400,8 +399,11 @@ class _Drawing:
         if min(panel) < _LEAST_PANEL:
             raise NoRoomError("titles and labels leave no room for the cells")
         self._resize(across, up, above)
-        self._panel = panel
-        self._write_texts((places[0] / across, places[1] / up))
+        if any(abs(a - b) > _SAME for a, b in zip(panel, self._panel, strict=True)):
+            self._panel = panel
+            self._write_texts()
+        self._across_name.set_x(places[0] / across)
+        self._down_name.set_y(places[1] / up)
         self._write_heading(lines, places[0] / across)
         if points:
             for axes, each in zip(self._axes, self.picture.panels, strict=True):
