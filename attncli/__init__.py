@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from attncli.explanation.data import Explanation
     from attncli.explanation.explaining import explain
     from attncli.gather.load import load
-    from attncli.layers.projection import Projected, project
     from attncli.problem.posing import pose
     from attncli.problem.problem import Problem
+    from attncli.problem.projection import Projected, project
     from attncli.problem.result import Attention
     from attncli.referee import CheckReport, check
 
@@ -74,8 +74,8 @@ _HOMES = {
     "Explanation": "explanation.data",
     "pose": "problem.posing",
     "Problem": "problem.problem",
-    "Projected": "layers.projection",
-    "project": "layers.projection",
+    "Projected": "problem.projection",
+    "project": "problem.projection",
     "Attention": "problem.result",
     "solve": "api",
 }

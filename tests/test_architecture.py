@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILES = sorted((ROOT / "attncli").rglob("*.py"))
-MOST_ROOMS, MOST_FLOORS = 19, 9
+MOST_ROOMS, MOST_FLOORS = 18, 9
 
 DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl", "orjson"}
 # Of extras: imported where the user has them.

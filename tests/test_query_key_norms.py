@@ -9,7 +9,7 @@ from nearness import assert_near
 from oracle import attention_oracle
 
 from attncli import DataError, ShapeError, UsageError, explain, load, project
-from attncli.layers.norms import rms_norm
+from attncli.problem.norms import rms_norm
 
 HEADS, GROUPS, WIDTH, TOKENS = 4, 2, 6, 7
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.explanation.data import QueryMade, QueryNorm
-from attncli.layers.norms import root_mean_square
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import sinusoidal
+from attncli.problem.norms import root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,15 +13,15 @@ import numpy as np
 
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import NORMS, PROJECTIONS
-from attncli.layers.projection import project
 from attncli.numerics.array_likes import as_ndarray
 from attncli.problem.arguments import flag, layout_axes, names_of
+from attncli.problem.projection import project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from attncli.gather.reader import Gathered
-    from attncli.layers.projection import Projected
+    from attncli.problem.projection import Projected
 
 __all__ = ["count_heads", "count_tokens", "project_arguments"]
 

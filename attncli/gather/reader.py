@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.gather.sources import LeftOut
-    from attncli.layers.projection import Projected
     from attncli.problem.problem import Problem
+    from attncli.problem.projection import Projected
 
 __all__ = ["Gathered", "Reader", "refuse_plain_scaled"]
 

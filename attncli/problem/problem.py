@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from attncli.errors.names import MaskMeans, Pairing, Score
-    from attncli.layers.projection import Projected
     from attncli.problem.layout import Layout
     from attncli.problem.output import OutputProjection
+    from attncli.problem.projection import Projected
     from attncli.problem.visibility import Visibility
 
 __all__ = ["Problem", "Rope", "default_scale", "posed_problem"]

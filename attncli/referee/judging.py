@@ -16,11 +16,11 @@ from attncli.engine.averaging import average_weights, refuse_without_heads
 from attncli.errors import UsageError
 from attncli.errors.calling import by_known_names
 from attncli.errors.names import OUTPUTS
-from attncli.layers.projection import Projected, as_heads, project
 from attncli.numerics.dtypes import readable, widen
 from attncli.numerics.threads.blas import single_blas_thread
 from attncli.problem import arguments
 from attncli.problem.problem import posed_problem
+from attncli.problem.projection import Projected, as_heads, project
 from attncli.problem.result import Attention
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.formats import Array, Bools, File, Precision, may_be_single, short_of

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.layers.norms import rms_norm
-from attncli.layers.projection import as_heads
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import BASE, sinusoidal
+from attncli.problem.norms import rms_norm
+from attncli.problem.projection import as_heads
 from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.mistakes import table as stages
 from attncli.referee.mistakes.heads import of_context

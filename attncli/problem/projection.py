@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.errors.calling import by_known_names
-from attncli.layers.norms import NORM_EPSILON, rms_norm
 from attncli.numerics.dtypes import in_float64, readable, widen
 from attncli.numerics.finite import all_finite
 from attncli.numerics.positions import sinusoidal
 from attncli.problem import arguments
 from attncli.problem.arguments import Names, names_of, shape_text
 from attncli.problem.layout import Layout
+from attncli.problem.norms import NORM_EPSILON, rms_norm
 from attncli.problem.output import linear, matrix_of, offset_of, refuse_rows
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def project(
     References
     ----------
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; for the norms, Henry et al.
-    2020, "Query-Key Normalization for Transformers", with the RMS norm of `attncli.layers.norms`.
+    2020, "Query-Key Normalization for Transformers", with the RMS norm of `attncli.problem.norms`.
 
     Examples
     --------

@@ -1,1 +1,0 @@
-"""What a layer does around attention: projections and norms."""
