@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-import warnings
 from copy import deepcopy
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from oracle import attention_oracle
 from process import COMMAND, environment
 
 from attncli import AttnWarning, InputError, ShapeError, UsageError, solve
-from attncli.checkpoints.layers import choose_layer, layer_widths, read_layer
+from attncli.checkpoints.layers import choose_layer
 from attncli.checkpoints.names import find_layers
 from attncli.gather.load import load
 
@@ -293,16 +291,6 @@ def test_a_layer_without_its_output_projection(name, files):
     np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
 
 
-def test_a_layer_without_the_bias_of_its_output_projection():
-    parts, store, _ = FAMILIES["GPT-2"]
-    write(Path("m.safetensors"), store(parts))
-    parts = deepcopy(parts)
-    parts.b.pop("o")
-    Path("p.json").write_text('{"x": "x.npy", "checkpoint": "m.safetensors", "causal": true}')
-    answer = solve(load("p.json", heads=HEADS, without="bo,causal"))
-    np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
-
-
 @pytest.mark.parametrize("left", ["sinks", "causal,wo"])
 def test_what_a_layer_cannot_lose(left):
     parts, store, _ = FAMILIES["GPT-2"]
@@ -346,18 +334,6 @@ def test_prefix_chooses_a_layer():
         load("x.npy", checkpoint="m.safetensors#encoder.layer.11", heads=HEADS)
 
 
-def test_prefix_is_a_whole_word():
-    names = [f"h.{n}.attn.c_attn.weight" for n in (1, 10, 11)]
-    assert choose_layer(names, "h.1", "m").prefix == "h.1.attn"
-
-
-def test_many_layers_are_counted_not_listed():
-    names = [f"h.{n}.attn.c_attn.weight" for n in range(40)]
-    with pytest.raises(UsageError) as caught:
-        choose_layer(names, None, "m")
-    assert caught.value.hint.endswith("m#h.3.attn, … (40 in all)")
-
-
 def test_unknown_names_are_listed_those_of_attention_first():
     joint = "layers.0.self_attention.query_key_value.weight"  # ChatGLM's, all queries first
     with pytest.raises(InputError) as caught:
@@ -384,28 +360,24 @@ def test_layers_whose_scores_no_projections_make_are_not_to_be_given_one_by_one(
 
 
 @pytest.mark.parametrize(
-    ("arrays", "words", "joint"),
+    ("arrays", "words"),
     [
         (
             {"c_attn.weight": (8, 20)},
             r"m\.safetensors#c_attn\.weight: .*found 8 inputs and 20 outputs",
-            20,
         ),
-        ({"in_proj_weight": (25, 8)}, "equally wide", 25),
-        ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix", None),
-        ({"in_proj_weight": (24, 8), "in_proj_bias": ()}, "in_proj_bias: .*equally wide", None),
-        ({"c_attn.weight": (8, 8)}, "equally wide", None),
+        ({"in_proj_weight": (25, 8)}, "equally wide"),
+        ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix"),
+        ({"in_proj_weight": (24, 8), "in_proj_bias": ()}, "in_proj_bias: .*equally wide"),
+        ({"c_attn.weight": (8, 8)}, "equally wide"),
     ],
 )
-def test_shapes_that_no_layer_has(arrays, words, joint):
+def test_shapes_that_no_layer_has(arrays, words):
     write(
         Path("m.safetensors"), {name: np.ones(shape, np.float32) for name, shape in arrays.items()}
     )
     with pytest.raises(ShapeError, match=words):
         load("x.npy", checkpoint="m.safetensors", heads=4)
-    (layer,) = find_layers(arrays)
-    widths = layer_widths(layer, arrays)
-    assert (widths and widths.joint) == joint  # which other heads might cut
 
 
 def test_what_is_not_applied_is_said():
@@ -454,16 +426,6 @@ def test_a_layer_beside_many_others_is_looked_at_whole():
     others = [f"h.experts.{n}.w" for n in range(400)]
     (layer,) = find_layers([*names, "h.q_norm.weight", *others])
     assert layer.not_applied == ("h.q_norm.weight",)
-
-
-def test_phi_and_albert_call_their_output_dense():
-    names = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"]
-    (layer,) = find_layers([*names, "self_attn.dense.weight", "self_attn.dense.bias"])
-    assert layer.members["wo"] == "self_attn.dense.weight"
-    assert layer.members["bo"] == "self_attn.dense.bias"
-    names = [f"attention.{name}.weight" for name in ("query", "key", "value", "dense", "LayerNorm")]
-    (layer,) = find_layers(names)
-    assert (layer.members["wo"], layer.not_applied) == ("attention.dense.weight", ())
 
 
 @pytest.mark.parametrize(
@@ -563,49 +525,11 @@ def test_qkv_proj_beside_another_output_is_another_model_s():
         choose_layer(["attn.qkv_proj.weight", "attn.out_proj.weight"], None, "m")
 
 
-@pytest.mark.parametrize(("stored", "turned"), [((8, 12), False), ((12, 8), True)])
-def test_key_heads_of_a_joint_matrix_follow_from_its_width(stored, turned):
-    arrays = {"c_attn.weight": np.arange(96.0).reshape(stored)}
-    (layer,) = find_layers(arrays)
-    read = read_layer(layer, arrays.get, 4)
-    whole = arrays["c_attn.weight"].T if turned else arrays["c_attn.weight"]
-    assert [read[name].shape for name in ("wq", "wk", "wv")] == [(8, 8), (8, 2), (8, 2)]
-    np.testing.assert_array_equal(np.hstack([read[name] for name in ("wq", "wk", "wv")]), whole)
-
-
-def test_bart_names_do_not():
-    parts, store, _ = FAMILIES["BART"]
-    write(Path("m.safetensors"), store(parts))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load("x.npy", checkpoint="m.safetensors", heads=4)
-
-
 def test_checkpoint_and_single_weights_exclude_each_other():
     parts, store, _ = FAMILIES["plain"]
     write(Path("m.safetensors"), store(parts))
     with pytest.raises(UsageError, match="supplies the projections: leave out wq"):
         load("x.npy", checkpoint="m.safetensors", wq=parts.w["q"])
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_only_the_members_of_the_layer_are_asked_for(name):
-    parts, store, _ = FAMILIES[name]
-    arrays = within("a.", store(parts)) | within("b.", store(parts))
-    asked = []
-
-    def fetch(member):
-        asked.append(member)
-        return arrays[member]
-
-    layer = choose_layer(arrays, "b", "m")
-    read = read_layer(layer, fetch, HEADS)
-    assert set(asked) == set(layer.members.values())
-    assert len(asked) == len(set(asked))
-    assert all(member.startswith("b.") for member in asked)
-    for letter in parts.w:
-        if f"w{letter}" in read:
-            np.testing.assert_array_equal(read[f"w{letter}"], parts.w[letter])
 
 
 def test_one_layer_of_a_large_checkpoint_is_read_alone():
@@ -687,39 +611,6 @@ def test_bfloat16_checkpoint_of_torch():
     np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
 
 
-def test_a_layer_without_a_prefix_is_offered_by_the_file_alone() -> None:
-    names = ["q_proj.weight", "k_proj.weight", "v_proj.weight"]
-    with pytest.raises(UsageError, match="has no attention layer 'foo'") as caught:
-        choose_layer(names, "foo", "ck.npz")
-    assert caught.value.hint == "choose one: ck.npz"
-
-
-def test_a_prefix_that_is_one_layer_s_own_names_it():
-    names = [f"{prefix}w{letter}" for prefix in ("a.", "a.b.") for letter in "qkv"]
-    assert choose_layer(names, "a", "f").prefix == "a"
-
-
-@pytest.mark.parametrize(
-    ("shapes", "widths"),
-    [
-        ({"qkv": (12, 8), "proj": (10, 8)}, (8, 12, 10)),
-        ({"qkv": (12, 8)}, (8, 12, None)),
-        ({"c_attn": (12, 8), "c_proj": (8, 8)}, (8, 12, 8)),
-        ({"c_attn": (8, 12), "c_proj": (8, 8)}, (8, 12, 8)),
-        ({"qkv": (12,)}, None),
-        ({"qkv": (12, 8), "proj": (8,)}, None),
-        ({"qkv": (8, 12)}, None),
-        ({"qkv": (6, 8)}, None),
-        ({"qkv": (8, 8)}, None),
-    ],
-)
-def test_the_widths_of_a_joint_matrix_that_only_heads_can_cut(shapes, widths):
-    named = {f"attn.{name}.weight": shape for name, shape in shapes.items()}
-    (layer,) = find_layers(named)
-    found = layer_widths(layer, named)
-    assert (found and (found.embedding, found.joint, found.output)) == widths
-
-
 @pytest.mark.parametrize(
     ("shape", "heads", "message"),
     [
@@ -746,43 +637,6 @@ def test_heads_that_cut_no_joint_matrix(shape, heads, message):
         load("x.npy", checkpoint="m.safetensors", **heads)
 
 
-def test_a_square_matrix_is_not_turned():
-    square = np.arange(64.0).reshape(8, 8)
-    (layer,) = find_layers(["c_attn.weight"])
-    read = read_layer(layer, lambda _: square, 2, 1)
-    np.testing.assert_array_equal(read["wq"], square[:, :4])
-
-
-def test_a_layer_of_two_digits_is_cut_by_groups_too():
-    names = [f"h.10.self_attention.{name}.weight" for name in ("query_key_value", "dense")]
-    assert [(layer.family, layer.kind.by_group) for layer in find_layers(names)] == [
-        ("GPT-NeoX", True)
-    ]
-
-
-def test_of_a_layer_that_holds_its_frequencies_only_these_are_told():
-    parts, store, _ = FAMILIES["Llama"]
-    arrays = store(parts) | {"self_attn.rotary_emb.inv_freq": np.float32([1.0])}
-    write(Path("m.safetensors"), arrays)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        load("x.npy", checkpoint="m.safetensors", heads=HEADS)
-    (only,) = caught
-    assert "--rope-frequencies m.safetensors#self_attn.rotary_emb.inv_freq" in str(only.message)
-
-
-def test_other_members_are_no_frequencies():
-    names = [f"attention.self.{name}.weight" for name in ("query", "key", "value")]
-    (layer,) = find_layers([*names, "attention.self.x_freq"])
-    assert (layer.frequencies, layer.kind.habit) == (None, None)
-
-
-def test_an_output_may_be_called_fc_out():
-    names = [f"attn.{name}.weight" for name in ("query", "key", "value", "fc_out")]
-    (layer,) = find_layers(names)
-    assert layer.members["wo"] == "attn.fc_out.weight"
-
-
 @pytest.mark.parametrize("tokens", [3, 4])
 def test_two_sources_need_no_values_where_these_are_made_from_others(tokens) -> None:
     """Of a layer whose values come from a third source, the weights are told all the same."""
@@ -802,18 +656,3 @@ def test_two_sources_need_no_values_where_these_are_made_from_others(tokens) -> 
     whole = load("x.npy", "memory.npy", "values.npy", checkpoint="m.safetensors", heads=2)
     assert whole.value.shape == (1, 2, 6, 4)
     np.testing.assert_array_equal(whole.key, problem.key)
-
-
-def test_head_counts_that_fit_query_and_key_are_offered() -> None:
-    arrays = {"q_proj.weight": drawn(1, 64, 8), "k_proj.weight": drawn(2, 16, 8)}
-    arrays |= {"v_proj.weight": drawn(3, 16, 8)}
-    write(Path("m.safetensors"), arrays)
-    np.save("x.npy", drawn(4, 3, 8))
-    with pytest.raises(UsageError, match="give heads") as caught:
-        load("x.npy", checkpoint="m.safetensors")
-    offered = [int(n) for n in re.findall(r"(\d+) heads? of width", caught.value.hint)]
-    assert offered == [4, 8]
-    for heads in offered:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AttnWarning)
-            assert load("x.npy", checkpoint="m.safetensors", heads=heads).shape[1] == heads

@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -233,20 +232,6 @@ def test_tokens_name_queries_and_keys(folder: Path, attncli: Run) -> None:
     assert "key_labels" not in found
 
 
-def test_the_command_line_names_win_over_those_of_the_file(folder: Path, attncli: Run) -> None:
-    Path("k.csv").write_text("one,1,0,1\ntwo,1,1,0\nthree,0,1,1\n")
-    words = ["compute", "k.csv", "k.csv", "-f", "json", "--key-labels", "a,b,c"]
-    found = attncli(*words).good().json
-    assert found["query_labels"] == ["one", "two", "three"]
-    assert found["key_labels"] == ["a", "b", "c"]
-
-
-def test_a_table_has_no_entry_with_labels(tutorial: Path, attncli: Run) -> None:
-    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--key-labels", "k.csv#names")
-    assert ran.code == 2
-    assert ran.messages[0].startswith("error: k.csv")
-
-
 @pytest.mark.parametrize("name", ["кью ☃.csv", "with space.csv", "#1.csv", "a=b.csv"])
 def test_file_names_of_all_kinds(name: str, tutorial: Path, attncli: Run) -> None:
     Path("q.csv").rename(name)
@@ -274,13 +259,6 @@ IDLE = (
 def bits(array: np.ndarray) -> np.ndarray:
     """Half of a float32 each, as `tensor.view(torch.int16).numpy()` gives it."""
     return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
-
-
-def test_options_beside_the_example_are_read_as_bfloat16_too(folder: Path, attncli: Run) -> None:
-    np.save("b.npy", np.zeros((2, 3), "V2"))
-    ran = attncli("compute", "--bias", "b.npy", "--dtype", "bfloat16").good()
-    assert ran.messages == [EXAMPLE_NOTE]
-    assert f"{TUTORIAL['weights'][0, 0]:.4f}" in ran.text
 
 
 def test_the_bits_of_bfloat16_are_read_from_int16(folder: Path, attncli: Run) -> None:
@@ -321,25 +299,6 @@ def test_a_mask_of_true_and_false_hides_as_one_of_ones(tutorial: Path, attncli: 
     np.testing.assert_allclose(weights(attncli(*words, "--mask", "m.csv")), expected)
     seen = weights(attncli(*words, "--key-padding-mask", "p.csv"))
     assert (seen > 0).tolist() == [[True, True, False]] * 2
-
-
-def test_every_input_may_be_as_spreadsheets_write_it(tutorial: Path, attncli: Run) -> None:
-    def written(name: str, rows: Any) -> str:
-        width = len(rows[0]) + 1
-        lines = ["sep=;", *(";".join(map(str, row)) + ";" for row in rows), ";" * width, ""]
-        Path(name).write_text("\r\n".join(lines), newline="")
-        return name
-
-    inputs = [written(*each) for each in (("a.csv", Q), ("b.csv", K), ("c.csv", V))]
-    mask, bias = np.array([[1, 0, 1], [1, 1, 1]]), np.array([[0.5, 0, 1], [0, 2, 0]])
-    padding = np.array([[1, 1, 0]])
-    found = attncli(
-        *("compute", *inputs, "-f", "json", "--mask", written("m.csv", mask)),
-        *("--bias", written("x.csv", bias), "--key-padding-mask", written("p.csv", padding)),
-    )
-    seen = (mask * padding).astype(bool)
-    expected = attention_oracle(Q, K, V, mask=seen, bias=bias)
-    np.testing.assert_allclose(weights(found), expected["weights"])
 
 
 @pytest.mark.parametrize("command", ["compute x.csv x.csv", "info x.csv"])
@@ -434,22 +393,6 @@ def test_none_is_an_unbounded_side_of_a_window(window: str, tutorial: Path, attn
     assert seen == attncli(*line, "--causal").good().text
 
 
-def test_labels_that_are_numbers_keep_their_digits(folder: Path, attncli: Run) -> None:
-    labels = np.array([1234567, 1234568, 20261122])
-    np.savez("p.npz", query=np.eye(3), key=np.eye(3), key_labels=labels)
-    text = attncli("compute", "p.npz").good().text
-    for label in ("1234567", "1234568", "20261122"):
-        assert label in text
-
-
-def test_members_of_one_letter_are_not_taken_for_options(folder: Path, attncli: Run) -> None:
-    np.savez("p.npz", a=np.eye(2), b=np.eye(2), c=np.eye(2))
-    ran = attncli("compute", "p.npz")
-    assert ran.code == 2
-    assert not any("did you mean" in line for line in ran.messages)
-    assert "query is missing" in ran.messages[0]
-
-
 def test_a_mask_in_a_file_called_causal_is_read(tutorial: Path, attncli: Run) -> None:
     Path("causal").write_text("1,0,0\n1,1,0\n")
     told = attncli("compute", "q.csv", "k.csv", "v.csv", "--mask", "causal", "-f", "json").good()
@@ -457,11 +400,3 @@ def test_a_mask_in_a_file_called_causal_is_read(tutorial: Path, attncli: Run) ->
         [True, False, False],
         [True] * 2 + [False],
     ]
-
-
-def test_one_array_of_bfloat16_is_enough_for_its_option(folder: Path, attncli: Run) -> None:
-    ones = np.full((2, 3), 0x3F80, np.uint16)
-    np.save("q.npy", ones)
-    Path("k.csv").write_text("1,0,1\n0,1,1\n")
-    for files in (("q.npy", "k.csv"), ("k.csv", "q.npy")):
-        assert attncli("compute", *files, "--dtype", "bfloat16").good().messages == []

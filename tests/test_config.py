@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nearness import assert_near
 
 import attncli
-from attncli import AttnError, AttnWarning, UsageError
+from attncli import AttnError, AttnWarning
 from attncli.checkpoints.config import layer_config, models
 from attncli.checkpoints.names import find_layers
 from attncli.checkpoints.rope import Rotary, scaled_frequencies
@@ -116,16 +116,6 @@ class TestOlderConfigurations:
             for option, value in now.options.items():
                 np.testing.assert_array_equal(before.options[option], value, err_msg=option)
 
-    def test_of_gpt_neox(self):
-        config = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4}
-        config |= {"rotary_pct": 0.25, "rotary_emb_base": 100}
-        assert layer_config(config, "layers.0", "c").options == {
-            "heads": 4,
-            "causal": True,
-            "rope": "half",
-            "rope_frequencies": pytest.approx([1.0, 0.1]),
-        }
-
 
 @pytest.mark.parametrize(
     ("config", "options"),
@@ -220,11 +210,6 @@ class TestWhatIsLeftOut:
         slow = far.options["rope_frequencies"]
         assert_near(slow, 1e6 ** (-np.arange(0, 256, 2) / 256) / 8, rtol=1e-12)
         assert near.options["scale"] == far.options["scale"] == 1 / 16
-
-    def test_of_the_first_llava(self):
-        found = self.options({"model_type": "llama", "vocab_size": 32064}, 0)
-        assert found.options["heads"] == 32
-        assert found.width == 128
 
     def test_of_olmo_3_with_longer_texts(self):
         config = {"model_type": "olmo3", "hidden_size": 64, "num_attention_heads": 4}
@@ -555,13 +540,6 @@ class TestBesideOptions:
         assert (problem.alibi_slopes is None) == ("rope" in options)
         assert problem.rope is None or (problem.rope.base, problem.rope.frequencies) == (7.0, None)
 
-    def test_the_norms_weights(self, config_of):
-        ones = self.problem("qwen3", config_of, q_norm=np.ones(16), k_norm=np.ones(16))
-        own = self.problem("qwen3", config_of)
-        assert (ones.query != own.query).any()
-        lengths = np.square(ones.query).mean(axis=-1)
-        assert_near(lengths, np.ones_like(lengths), rtol=1e-3)
-
     def test_a_base_goes_with_the_pairs_of_the_model(self, config_of):
         problem = self.problem("cohere", config_of, rope_base=300.0)
         assert problem.rope == Rope("interleaved", 300.0)
@@ -569,15 +547,6 @@ class TestBesideOptions:
         assert problem.rope == Rope("half", frequencies=(1.0,))
         problem = self.problem("llama-linear", config_of, rope_base=300.0)
         assert problem.rope == Rope("half", 300.0)
-
-    def test_rotation_that_is_given_need_not_be_understood(self, config_of):
-        entries, config, layers = recorded("llama")
-        config["rope_parameters"] = {"rope_type": "longest"}
-        options = {"checkpoint": checkpoint_of("llama", layers, layers[0]), "rope": "half"}
-        problem = attncli.load(
-            x=entries[f"{layers[0]}|x"], config=config_of(config), rope_frequencies=[1.0], **options
-        )
-        assert problem.rope.frequencies == (1.0,)
 
 
 class TestWithout:
@@ -609,14 +578,6 @@ class TestWithout:
         projected = np.load("x.npy")[0] @ weight.T
         assert_near(problem.query[0, 0], projected[:, : problem.query.shape[-1]], rtol=1e-5)
 
-    def test_one_norm_of_two(self, config_of, folder):
-        files = self.files("qwen3", config_of)
-        own = attncli.load("x.npy", **files)
-        with pytest.warns(AttnWarning, match=r"also holds \S+\.k_norm\.weight, which"):
-            problem = attncli.load("x.npy", without="k_norm", **files)
-        np.testing.assert_array_equal(problem.query, own.query)
-        assert (problem.key != own.key).any()
-
     @pytest.mark.parametrize("inside", [True, False])
     def test_what_a_problem_file_and_its_configuration_say(self, inside, config_of, folder):
         files = self.files("mistral", config_of)
@@ -628,23 +589,6 @@ class TestWithout:
         assert not problem.visible.causal
         with pytest.raises(AttnError, match="no 'bias' to leave out"):
             attncli.load("p.json", without="softcap,bias", **options)
-
-    def test_what_the_layer_holds_and_what_the_configuration_says(self, config_of, folder):
-        problem = attncli.load("x.npy", without="causal,wo", **self.files("mistral", config_of))
-        assert not problem.visible.causal
-        assert problem.output is None
-
-    def test_of_an_array(self, config_of, folder):
-        files = self.files("mistral", config_of)
-        problem = attncli.load(x=np.load("x.npy"), without="causal", **files)
-        assert not problem.visible.causal
-
-    @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
-    def test_norms_that_the_model_does_not_apply(self, config_of, folder):
-        files = self.files("qwen3", config_of)
-        files["config"] = config_of(recorded("mistral")[1])
-        with pytest.raises(AttnError, match="no 'q_norm' to leave out"):
-            attncli.load("x.npy", without="q_norm", **files)
 
     @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
     def test_a_configuration_that_is_left_out_says_nothing(self, config_of, folder):
@@ -661,20 +605,6 @@ class TestWithout:
             attncli.load("x.npy", without=left, **self.files("mistral", config_of))
         assert hint in caught.value.hint
 
-    @pytest.mark.parametrize(("left", "kept"), [("k_norm", "query"), ("q_norm", "key")])
-    def test_the_note_is_of_the_norm_that_is_left(self, left, kept, config_of, folder, attncli):
-        files = self.files("qwen3", config_of)
-        words = [word for name, file in files.items() for word in (f"--{name}", file)]
-        ran = attncli("compute", "x.npy", *words, "--without", left).good()
-        assert ran.messages[0].endswith(f", and norm of {kept}")
-
-    def test_the_note_is_of_what_is_left(self, config_of, folder, attncli):
-        files = self.files("mistral", config_of)
-        words = [word for name, file in files.items() for word in (f"--{name}", file)]
-        left = ["--without", "causal,rope,rope_base", "--show", "weights"]
-        ran = attncli("compute", "x.npy", *words, *left).good()
-        assert ran.messages == [f"note: {files['config']} says --heads 4 --kv-heads 2 --window 2,0"]
-
 
 def test_falcon_adds_numbers_of_bfloat16_to_the_scores():
     config = {"model_type": "falcon", "hidden_size": 48, "num_attention_heads": 12, "alibi": True}
@@ -688,12 +618,6 @@ def test_falcon_adds_numbers_of_bfloat16_to_the_scores():
     # Numbers above 256 are even, those half between even ones multiples of 4.
     half = options["bias"][0, 0] * np.sqrt(48 / 12)
     assert_near(half[[256, 257, 259, 513]], np.array([128, 128, 130, 256]), rtol=1e-6)
-
-
-def test_more_heads_than_any_model_has_are_refused():
-    config = {"model_type": "falcon", "num_attention_heads": 10**7, "alibi": True}
-    with pytest.raises(AttnError, match="num_attention_heads: expected at most 4096; found 1"):
-        layer_config(config, "h.0.self_attention", "config.json", tokens=9)
 
 
 def stems_of(name):
@@ -734,19 +658,6 @@ def test_a_layer_of_another_type_of_model_is_warned_of(config_of, folder):
     bert = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
     with pytest.warns(AttnWarning, match=r"layers of bert have other names .* as in Llama"):
         attncli.load(x=x, checkpoint="layer.npz", config=config_of(bert))
-
-
-def test_fewer_keys_than_a_configuration_says_are_refused(config_of, folder):
-    random = np.random.default_rng(0)
-    names = [f"model.layers.0.self_attn.{letter}_proj.weight" for letter in "qkvo"]
-    shapes = [(8, 8), (4, 8), (4, 8), (8, 8)]
-    np.savez("layer.npz", **{n: random.normal(size=s) for n, s in zip(names, shapes, strict=True)})
-    config = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 4}
-    x = random.normal(size=(5, 8))
-    with pytest.raises(UsageError, match=r"4 heads of width 2 make 8; the keys of .* are 4 wide"):
-        attncli.load(x=x, checkpoint="layer.npz", config=config_of(config))
-    config["num_key_value_heads"] = 2
-    assert attncli.load(x=x, checkpoint="layer.npz", config=config_of(config)).key.shape[1] == 2
 
 
 def test_the_configuration_of_another_model_is_refused(config_of):
@@ -818,43 +729,9 @@ def test_an_entry_that_an_option_overrides_cannot_fail(config_of):
             attncli.load(**given, **less, config=file)
 
 
-def test_a_bias_stands_in_the_place_of_falcons(config_of, attncli, folder):
-    entries, config, layers = recorded(FALCON)
-    np.save("x.npy", entries[f"{layers[0]}|x"])
-    np.save("bias.npy", np.zeros((1, 9)))
-    words = ["--checkpoint", checkpoint_of(FALCON, layers, layers[0])]
-    words += ["--config", config_of(config), "--bias", "bias.npy", "--show", "weights"]
-    (note,) = attncli("compute", "x.npy", *words).good().messages
-    assert note.endswith(" says --heads 16 --causal")
-
-
-def test_norms_that_are_given_are_not_said_to_be_missing(recwarn):
-    entries, _, layers = recorded("qwen3")
-    attncli.load(
-        x=entries[f"{layers[0]}|x"],
-        checkpoint=f"{RECORDED / 'qwen3'}.npz",
-        heads=4,
-        rope="half",
-        q_norm=np.ones(16),
-        k_norm=np.ones(16),
-    )
-    assert not [w for w in recwarn if "does not apply" in str(w.message)]
-
-
 def test_without_a_checkpoint_it_says_nothing(config_of):
     with pytest.raises(AttnError, match="how the layers of a checkpoint attend, but there is none"):
         attncli.load(x=np.eye(4), wq=np.eye(4), wk=np.eye(4), config=config_of(LLAMA))
-
-
-def test_without_it_norms_are_not_applied():
-    entries, _, layers = recorded("qwen3")
-    with pytest.warns(AttnWarning, match="q_norm.weight, which attncli does not apply"):
-        attncli.load(
-            x=entries[f"{layers[0]}|x"],
-            checkpoint=f"{RECORDED / 'qwen3'}.npz",
-            heads=4,
-            rope="half",
-        )
 
 
 def test_frequencies_that_depend_on_the_length_are_those_of_the_tokens(config_of):

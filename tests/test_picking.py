@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,6 +14,9 @@ from process import Ran
 import attncli
 from attncli.errors import UsageError
 from attncli.numerics.indices import indices_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Run = Callable[..., Ran]
 BATCH, HEADS, GROUPS = 3, 8, 2
@@ -238,45 +240,3 @@ def test_one_query_of_several_heads_is_one_map(
     assert some[:2] == ["Attention weights: batch 1", "heads down, keys across"]
     rows = {line.split()[0]: re.findall(r"\d\.\d{3}", line) for line in some[3:5]}
     assert rows == {str(head): [f"{weight:.3f}" for weight in files[1, head, 2]] for head in (3, 0)}
-
-
-def test_all_heads_that_are_picked_are_named(folder: Path, attncli: Run) -> None:
-    """They follow no order that would tell those between two labels."""
-    random = np.random.default_rng(0)
-    np.save("q.npy", random.normal(size=(40, 1, 4)))
-    np.save("k.npy", random.normal(size=(40, 300, 4)))
-    words = ("heatmap", "q.npy", "k.npy", "--layout", "hsd", "--head", "1,2,30,7,9,11,39,0")
-    attncli(*words, "--out", "w.svg").good()
-    text = Path("w.svg").read_text()
-    assert "labels" not in text.partition("Heads")[2][:60]
-    assert all(f"<!-- {head} -->" in text or f">{head}<" in text for head in (2, 7, 11))
-
-
-def test_so_is_its_difference(files: np.ndarray, attncli: Run) -> None:
-    moved = files.copy()
-    moved[1, 2, 1] += [0.25, -0.25, 0]
-    np.save("moved.npy", moved)
-    words = ("--rows", "1", "--batch", "1", "--minus", "w.npy", "--annotate")
-    text = attncli("heatmap", "moved.npy", *words).good().text
-    assert "heads down, keys across" in text
-    assert "query 1 (one of 3)" in text
-    (row,) = (line for line in text.splitlines() if line.startswith("2 "))
-    assert "0.25" in row
-    Path("d.svg").unlink(missing_ok=True)
-    attncli("heatmap", "moved.npy", *words[:-1], "--out", "d.svg").good()
-    assert "Heads" in Path("d.svg").read_text()
-
-
-def test_the_heads_of_a_decoding_step_are_one_map(folder: Path, attncli: Run) -> None:
-    x = np.random.default_rng(7).normal(size=(5, 1, 4))
-    np.save("q.npy", x)
-    np.save("k.npy", np.repeat(x, 6, axis=1) + np.arange(6)[:, None])
-    words = ("heatmap", "q.npy", "k.npy", "--layout", "hsd")
-    text = attncli(*words).good().text
-    assert text.startswith("heads down, keys across\n")
-    assert "query" not in text
-    named = attncli(*words, "--query-labels", "it").good().text
-    assert "query 0, it (one of 1)" in named
-    # Of all heads' mean, or of one head, the row is the query.
-    assert "queries down" in attncli(*words, "--average-heads").good().text
-    assert "queries down" in attncli(*words, "--head", "2").good().text

@@ -12,8 +12,7 @@ from oracle import attention_oracle
 from piping import piped
 from process import ROOT
 
-from attncli import AttnError, UsageError, pose, solve
-from attncli.api import solve_averaged
+from attncli import AttnError, UsageError, solve
 from attncli.gather.load import load
 
 SAMPLES = ROOT / "samples"
@@ -77,13 +76,6 @@ def test_biases_heads_and_output(matrices, attncli):
     wanted = expected(matrices, heads=2, causal=True)
     wanted["context"] = linear(wanted["context"], matrices["wo"], matrices["bo"])
     close(ran.good().json, wanted)
-
-
-def test_a_bias_may_be_a_list(matrices, attncli):
-    words = ",".join(map(repr, matrices["bq"].tolist()))
-    without = [word for word in BIASES if word not in ("--bq", "bq.csv")]
-    ran = attncli("compute", "x.csv", *WEIGHTS, *without, f"--bq={words}", "--format", "json")
-    close(ran.good().json, expected(matrices))
 
 
 def test_heads_are_asked_for_where_queries_are_wider_than_keys(folder, attncli):
@@ -266,42 +258,6 @@ def test_averaged_weights_in_files_and_formats(matrices, attncli):
     # Scores keep their heads.
     shown = attncli("compute", *AVERAGED, "--show", "weights,scores", "-f", "json").good().json
     assert np.shape(shown["scores"]) == (2, 5, 5)
-
-
-def test_averaged_weights_in_tables(matrices, attncli):
-    wanted = expected(matrices, bias=False, heads=2)["weights"].mean(axis=0)
-    text = attncli("compute", *AVERAGED, "--digits", "9").good().text
-    assert text.startswith("weights · mean of the heads\n")
-    assert text.count("weights") == 1
-    rows = [line.split()[1:] for line in text.splitlines()[3:8]]
-    np.testing.assert_allclose(np.array(rows, dtype=float), wanted, rtol=0, atol=1e-9)
-    assert "context" in text
-
-
-def test_averaged_weights_are_shown_where_they_are_asked_for(matrices, attncli):
-    titles = ["lse", "weights", "context"]
-    text = attncli("compute", *AVERAGED, "--show", ",".join(titles)).good().text
-    first = [line.split()[0] for line in text.splitlines() if line.strip()]
-    assert [word for word in dict.fromkeys(first) if word in titles] == titles
-
-
-def test_averaged_rows_of_a_table_that_is_cropped(matrices, attncli, monkeypatch):
-    monkeypatch.setattr("attncli.cli.compute._WHOLE_CELLS", 1)
-    wanted = expected(matrices, bias=False, heads=2)["weights"].mean(axis=0)
-    text = attncli("compute", *AVERAGED, "--digits", "9", "--max-rows", "2").good().text
-    rows = [line.split()[1:] for line in text.splitlines()[3:5]]
-    np.testing.assert_allclose(np.array(rows, dtype=float), wanted[:2], rtol=0, atol=1e-9)
-
-
-def test_averaged_weights_in_pictures(matrices):
-    from attncli.summaries.maps import ComputedMaps, FinishedMaps, Mean
-    from attncli.view.pictures.making import Wish, picture_of
-
-    problem = load("x.csv", **{f"w{c}": f"w{c}.csv" for c in LETTERS}, heads=2)
-    whole = expected(matrices, bias=False, heads=2)["weights"]
-    for maps in (ComputedMaps(problem), FinishedMaps(whole[None])):
-        (panel,) = picture_of(Mean(maps), Wish()).panels
-        np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -507,19 +463,6 @@ def test_the_shares_of_all_heads_and_the_bias_are_the_output(narrow, attncli):
     assert text.split("share[0] = ")[1].split("\n\n")[0].split("\n")[0].endswith(f"= {first:.4f}")
 
 
-def test_shares_without_a_bias_name_none(narrow, attncli):
-    line = [*NARROW.split(), "--wo", "wo.npy", "--query", "1", "--head", "1"]
-    text = " ".join(attncli("explain", *line).good().text.split())
-    assert "the shares of 2 heads add up to the output" in text
-
-
-@pytest.mark.parametrize("words", ["compute --show weights --head 1", "heatmap --head 1"])
-def test_weights_have_no_output_projection(words, narrow, attncli):
-    command, *options = words.split()
-    ran = attncli(command, *NARROW.split(), "--wo", "wo.npy", *options).good()
-    assert ran.messages == []
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -585,23 +528,6 @@ def test_query_key_and_value_are_shown_as_they_were_projected(matrices, attncli)
     np.testing.assert_allclose(np.load("v.npy"), value, rtol=0, atol=1e-12)
 
 
-def test_inputs_are_shown_head_by_head_in_the_axes_that_they_have(folder, attncli):
-    q, k = drawn(1, 2, 4, 3, 6), drawn(2, 2, 2, 5, 6)
-    np.save("q.npy", q)
-    np.save("k.npy", k)
-    text = attncli("compute", "q.npy", "k.npy", "--show", "key").good().text
-    titles = [line for line in text.splitlines() if line.startswith("key")]
-    assert titles == [f"key · batch {b} · head {g}" for b in range(2) for g in range(2)]
-    assert f"{k[1, 1, 4, 5]:.4f}" in text
-    ran = attncli("compute", "q.npy", "k.npy", "--show", "value")
-    assert (ran.code, ran.messages[0]) == (2, "error: there is no value to show")
-    one = attncli("compute", "q.npy", "k.npy", "--show", "query", "--batch", "1").good().text
-    assert one.splitlines()[0] == "query · batch 1 · head 0"
-    one = attncli("compute", "q.npy", "k.npy", "--show", "key", "--head", "3").good().text
-    assert one.splitlines()[0] == "key · batch 0 · head 3"
-    assert f"{k[0, 1, 4, 5]:.4f}" in one
-
-
 @pytest.mark.parametrize("file", ["all.json", "all.npz"])
 def test_weights_that_compute_saved_beside_their_inputs_are_drawn_as_they_are(
     folder, attncli, file
@@ -632,41 +558,3 @@ def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(fo
     Path("some.json").write_bytes(attncli(*line).good().out)
     ran = attncli("heatmap", "some.json").good()
     assert (ran.messages, "0.58" in ran.text, "0.14" in ran.text) == ([], True, True)
-
-
-def test_averages_say_how_far_they_are():
-    x, told = drawn(1, 3, 5, 4), []
-    answer = solve_averaged(
-        pose(x, x, x, layout="hsd"),
-        ("weights",),
-        threads=1,
-        progress=lambda *done: told.append(done),
-    )
-    assert told == [(1, 3), (2, 3), (3, 3)]
-    each = [attention_oracle(x[h], x[h], x[h])["weights"] for h in range(3)]
-    np.testing.assert_allclose(answer.weights, np.mean(each, axis=0), atol=1e-12)
-
-
-def test_a_query_of_one_batch_entry_is_explained_for_all(folder: Path, attncli) -> None:
-    random = np.random.default_rng(1)
-    np.save("x.npy", random.normal(size=(1, 2, 2)))
-    np.save("s.npy", random.normal(size=(3, 2, 2)))
-    np.save("w.npy", np.eye(2))
-    weights = ["--wq", "w.npy", "--wk", "w.npy", "--wv", "w.npy"]
-    attncli("explain", "x.npy", "s.npy", "s.npy", *weights, "--batch", "2").good()
-
-
-def test_heads_are_counted_by_the_width_of_a_head(folder: Path, attncli) -> None:
-    for name, array in (("x", np.eye(6)), ("w", np.eye(6)), ("k", np.ones((6, 4)))):
-        np.save(f"{name}.npy", array)
-    ran = attncli("compute", "x.npy", "--wq", "w.npy", "--wk", "k.npy", "--heads", "2")
-    assert ran.code == 2
-    assert "found 3 and 2" in ran.messages[0]
-
-
-def test_a_layout_of_three_axes_is_none_of_two(folder: Path, attncli) -> None:
-    np.save("x.npy", np.ones((3, 2)))
-    np.save("w.npy", np.eye(2))
-    ran = attncli("compute", "x.npy", "--wq", "w.npy", "--wk", "w.npy", "--layout", "sbd")
-    assert ran.code == 2
-    assert "layout 'sbd' is for 3 axes" in ran.messages[0]
