@@ -184,7 +184,7 @@ def test_the_tutorial_by_hand():
             "window",
             "key 0 is 3 to the left of position 3 (query 0 + offset 3), at most 1",
         ),
-        ({"bias": [0, 0, 0, -np.inf, 0, 0]}, 1, 3, "bias", "−inf is added to the score"),
+        ({"bias": [0, 0, 0, -np.inf, 0, 0]}, 1, 3, "bias", "-inf is added to the score"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )

@@ -19,9 +19,11 @@ import pytest
 from process import COMMAND, ROOT, Ran, environment, long_but, run
 from together import run_together
 
+from attncli.cli.commands import COMMANDS
+
 Run = Callable[..., Ran]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-COMMANDS = ["compute", "heatmap", "explain", "check", "info"]
+TUTORIAL = [str(ROOT / "samples" / "tutorial" / f"{name}.csv") for name in "qkv"]
 # Where a package is not called as what it is imported as.
 CALLED = {"yaml": "pyyaml"}
 
@@ -128,7 +130,7 @@ def test_the_example_works_from_the_unpacked_wheel(built: Path, folder: Path) ->
         where, capture_output=True, text=True, env=env, check=True, timeout=120
     ).stdout
     assert path.startswith(str(folder / "unpacked"))
-    ran = run("compute", "-f", "csv", env=env).good()
+    ran = run("compute", *TUTORIAL, "-f", "csv", env=env).good()
     np.testing.assert_allclose(
         [[float(cell) for cell in line.split(",")] for line in ran.text.splitlines()],
         [[2.5867507689737184, 3.5867507689737184], [3.413249231026281, 4.413249231026281]],
@@ -246,7 +248,7 @@ def test_a_home_that_takes_no_completion_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("attncli ", COMMANDS),
+        ("attncli ", [*COMMANDS, "help"]),
         ("attncli compute --caus", ["--causal", "--causal-align"]),
         ("attncli compute --show w", ["weights"]),
         ("attncli compute --show stats,weights,s", ["stats,weights,scores"]),
@@ -321,15 +323,13 @@ def test_help_fits_80_columns(words: str, attncli: Run, monkeypatch: pytest.Monk
 
 
 def test_the_package_runs_as_a_module_and_as_a_script(folder: Path) -> None:
-    expected = run("compute", "-f", "csv").good().out
+    expected = run("compute", *TUTORIAL, "-f", "csv").good().out
     module, _, name = PROJECT["scripts"]["attncli"].partition(":")
     script = [
         sys.executable,
         "-c",
         f"from {module} import {name}; {name}()",
-        "compute",
-        "-f",
-        "csv",
+        *["compute", *TUTORIAL, "-f", "csv"],
     ]
     done = subprocess.run(
         script,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from process import ROOT, long_but
-from rich.cells import cell_len
 from rich.console import Console
 
 from attncli.view.blocks.axes import columns
@@ -25,34 +22,6 @@ from attncli.view.wrapping import broken
 HEART = "\u2764\ufe0f"
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 SEQUENCES = ["नमस्ते", "தமிழ்", "ไทยน้ำ", HEART, FAMILY, "1\ufe0f\u20e3", "e\u0301", "中文", "\x1b[1m"]
-TEXTS = st.text(st.characters() | st.sampled_from("".join(SEQUENCES)), max_size=12)
-
-
-# Ranges of signs that are almost all alike, of which one in so many is looked at.
-ALIKE = [(0x3260, 0xA480), (0xAC00, 0xD790), (0xD810, 0xF8F0), (0x12000, 0x13400)]
-ALIKE += [(0x13460, 0x16100), (0x17010, 0x18C00), (0x18E00, 0x1AF00), (0x1B300, 0x1BC00)]
-
-
-@pytest.mark.parametrize("step", long_but([1, 7], 7))
-def test_every_character_is_as_wide_as_rich_makes_it(step: int) -> None:
-    codes = set(range(0x20000))
-    for start, stop in ALIKE:
-        codes -= set(range(start, stop)) - set(range(start, stop, step))
-    # Beyond the second plane there are only blocks of one width.
-    every = [chr(code) for code in (*sorted(codes), *range(0x20000, 0x110000, 53 * step))]
-    assert [text for text in every if text_width(text) != cell_len(text)] == []
-
-
-@given(TEXTS | st.sampled_from(SEQUENCES))
-def test_every_text_is_as_wide_as_rich_makes_it(text: str) -> None:
-    assert text_width(text) == cell_len(text)
-
-
-def test_what_imports_rich_measures_as_rich_does() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "attncli").rglob("*.py")]
-    rich = [source for source in sources if re.search(r"^from rich", source, re.MULTILINE)]
-    assert len(rich) > 3
-    assert not [source for source in rich if re.search(r"blocks_axes|cell_len", source)]
 
 
 @pytest.mark.parametrize("text", SEQUENCES)

@@ -93,10 +93,6 @@ def write_figure(
     options : mapping of str to str
         What was asked for, for the file's metadata.
     """
-    import logging
-
-    # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
-    logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw
     from attncli.view.figure.render import render

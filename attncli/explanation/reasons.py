@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli.errors.names import HIDING_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from attncli.problem.visibility import Visibility
 
@@ -48,7 +48,7 @@ def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tup
         What is added to the score; -inf hides.
     """
     rules = visible.reasons(0, 0, 0, key) + (("bias",) if bias == -np.inf else ())
-    return tuple(Reason(rule, _WORDS[rule](visible, query, key)) for rule in rules)
+    return tuple(Reason(rule, _why(rule, visible, query, key)) for rule in rules)
 
 
 def tally(
@@ -88,48 +88,33 @@ def _rules_alone(visible: Visibility) -> Iterator[tuple[str, Visibility]]:
             yield rule, visible.under(**one)
 
 
-def _position(visible: Visibility, query: int) -> str:
-    """Return the position of the query among the keys, and the offset that leads to it."""
+def _why(rule: str, visible: Visibility, query: int, key: int) -> str:
+    """Return why a rule hides a key, with the numbers of this query and key."""
     position = visible.offset(0)
-    offset = position - query
-    if not offset:
-        return f"position {position}"
-    return f"position {position} (query {query} + offset {offset})"
-
-
-def _by_length(visible: Visibility, _query: int, key: int) -> str:
-    return f"key {key} is padding: only the first {visible.length(0)} of the keys are valid"
-
-
-def _by_query_length(_visible: Visibility, query: int, _key: int) -> str:
-    return f"query {query} is padding: it sees no key at all"
-
-
-def _by_causal(visible: Visibility, query: int, key: int) -> str:
-    return f"key {key} comes after {_position(visible, query)}"
-
-
-def _by_window(visible: Visibility, query: int, key: int) -> str:
-    position = visible.offset(0)
-    left, right = visible.window or (None, None)
-    reach, side = (left, "left") if key < position else (right, "right")
-    distance = abs(position - key)
-    return f"key {key} is {distance} to the {side} of {_position(visible, query)}, at most {reach}"
-
-
-def _by_segment(visible: Visibility, query: int, key: int) -> str:
-    segments: Any = visible.segment_ids
-    own, other = segments.queries[0, 0], segments.keys[0, key]
-    return f"query {query} belongs to segment {own}, and key {key} to segment {other}"
-
-
-_WORDS: dict[str, Callable[[Visibility, int, int], str]] = {
-    "mask": lambda _visible, query, key: f"it does not let query {query} attend to key {key}",
-    "key_padding_mask": lambda _visible, _query, key: f"it marks key {key} as padding",
-    "kv_lengths": _by_length,
-    "query_lengths": _by_query_length,
-    "causal": _by_causal,
-    "window": _by_window,
-    "segment_ids": _by_segment,
-    "bias": lambda _visible, _query, _key: "-inf is added to the score",
-}
+    where = f"position {position}"
+    if position != query:
+        where += f" (query {query} + offset {position - query})"
+    match rule:
+        case "mask":
+            words = f"it does not let query {query} attend to key {key}"
+        case "key_padding_mask":
+            words = f"it marks key {key} as padding"
+        case "kv_lengths":
+            valid = visible.length(0)
+            words = f"key {key} is padding: only the first {valid} of the keys are valid"
+        case "query_lengths":
+            words = f"query {query} is padding: it sees no key at all"
+        case "causal":
+            words = f"key {key} comes after {where}"
+        case "window":
+            left, right = visible.window or (None, None)
+            reach, side = (left, "left") if key < position else (right, "right")
+            apart = abs(position - key)
+            words = f"key {key} is {apart} to the {side} of {where}, at most {reach}"
+        case "segment_ids":
+            segments: Any = visible.segment_ids
+            own, other = segments.queries[0, 0], segments.keys[0, key]
+            words = f"query {query} belongs to segment {own}, and key {key} to segment {other}"
+        case _:
+            words = "-inf is added to the score"
+    return words

@@ -1,1 +1,6 @@
-"""Pictures as matplotlib figures, and figures as the bytes of a file."""
+"""Pictures as figures of Matplotlib."""
+
+import logging
+
+# Where no folder can keep its cache of fonts, Matplotlib says so on stderr as it is imported.
+logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
