@@ -7,7 +7,7 @@ import pytest
 from nearness import assert_near
 
 from attncli import AttnError, attention, pose, solve
-from attncli.errors import AttnWarning, DataError
+from attncli.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("every_path")
 
@@ -213,18 +213,8 @@ def test_solve_takes_an_unread_problem():
     assert np.array_equal(found, expected)
 
 
-def test_advice_on_half_precision_leaves_out_the_keys_that_nobody_sees():
-    arrays = inputs(30, 40, dtype="float16")
-    large = {name: array * np.float16(300) for name, array in arrays.items()}
-    for name in ("key", "value"):
-        large[name][:, 20:] = np.nan
-    with pytest.warns(AttnWarning, match="beyond float16"):
-        answer = attention(**large, layout="hsd", kv_lengths=20)
-    assert np.isfinite(answer.context).all()
-
-
 def test_a_hidden_key_without_a_product_does_not_show_under_a_softcap():
-    """A small problem in blocks (a score at once does not take), scores bounded by the softcap: no
+    """Scores bounded by the softcap: no
     shift, nothing watched, in nats. The product with the hidden key is inf − inf. Of a context
     the retry would notice; of the lse alone nothing does.
     """

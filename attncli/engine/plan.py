@@ -45,7 +45,8 @@ _ENOUGH_PARTS = 8
 _STRIP_ROWS, _STRIP_BYTES = 512, 2**22
 # Queries of a block, of one head or several; bytes of a tile, and its fewest keys. Where keys may
 # be left out, blocks are smaller.
-_BLOCK_ROWS, _BANDED_ROWS, _TILE_BYTES, _LEAST_COLUMNS = 512, 256, 2**20, 64
+_BLOCK_ROWS, _BANDED_ROWS, _WINDOW_ROWS = 512, 256, 192
+_TILE_BYTES, _LEAST_COLUMNS = 2**20, 64
 # Where BLAS multiplies small matrices without copying them first: queries of a panel and of a
 # block, and multiplications of a product.
 _PANEL, _PANELLED_ROWS, _SMALL_PRODUCT = 64, 2048, 1_000_000
@@ -203,7 +204,10 @@ def _widths(problem: Problem) -> int:
 
 
 def _rows(problem: Problem, most: int) -> int:
-    return min(most, _BANDED_ROWS) if problem.visible.banded else most
+    visible = problem.visible
+    if visible.window is not None:
+        return min(most, _WINDOW_ROWS)
+    return min(most, _BANDED_ROWS) if visible.banded else most
 
 
 def _cut(length: int, most: int) -> Iterator[Span]:

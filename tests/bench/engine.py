@@ -1,49 +1,97 @@
 """How fast the engine is and what it holds, beside torch, the formula and the bare products.
 
-Run as ``python tests/bench/engine.py [--long] [--only TEXT] [table memory growth tiny]``.
+Run as ``python tests/bench/engine.py [--against REV] [--only TEXT] [table memory growth tiny]``.
 The ways to do a work are timed in turn in separate processes, two threads each, and
-medians are printed. ``--long`` measures memory at 131,072 queries too, over a minute;
-``--cpu`` compares processor time on one thread, for a machine that others use.
+medians are printed. ``--against REV`` times our engine of an earlier commit, too; ``--write``
+puts the table into README.md; ``--long`` measures memory at 131,072 queries too, over a
+minute; ``--cpu`` compares processor time on one thread, for a machine that others use.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import os
 import statistics
 import subprocess
 import sys
+import tarfile
+import tempfile
+import time
 import timeit
 from pathlib import Path
 
 import numpy as np
 import threadpoolctl
 from sides import Side
-from works import CONTEXT, THREADS, WORKS
+from works import CONTEXT, THREADS, WORKS, has_avx512
 
 RUNS = 5
+ROOT = Path(__file__).parents[2]
+README = Path(__file__).with_name("README.md")
 
 
-def table(only, threads):
-    """Print ours, the rival and the two products for each work."""
-    print(f"NumPy {np.__version__} on {blas()}")
-    print(f"{'work':22}{'sizes':24}{'ours ms':>9}{'rival ms':>10}{'ratio':>7}{'goal':>6}", end="")
-    print(f"{'products ms':>13}  rival", flush=True)
-    ratios = {}
+def table(options, threads, tree):
+    """Print ours, the rival and the two products for each work, and our earlier engine."""
+    lines = [
+        f"Measured {time.strftime('%Y-%m-%d')}, {threads} threads, {options.clock} time: {kind()}."
+    ]
+    lines += [
+        "",
+        "| work | sizes | ours ms | rival | ours / rival | goal | products ms | ours / before |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    print("\n".join(lines), flush=True)
+    rivals, befores = {}, {}
     for index, work in enumerate(WORKS):
-        if only not in f"{work.title} {work.sizes} {work.rival}":
+        if options.only not in f"{work.title} {work.sizes} {work.rival}":
             continue
-        mine, rival, floor = compared(("ours", work.rival, "products"), index, threads)
-        ratios[work] = mine / rival
-        goal = "" if work.goal is None else f"{work.goal:.2f}"
-        numbers = f"{mine * 1e3:9.2f}{rival * 1e3:10.2f}{mine / rival:7.2f}{goal:>6}"
-        title = f"{work.title:22}{work.sizes:24}"
-        print(f"{title}{numbers}{floor * 1e3:13.2f}  {work.rival}", flush=True)
-    means = [ratios[work] for work in CONTEXT if work in ratios]
-    if means:
-        mean = math.exp(statistics.mean(map(math.log, means)))
-        print(f"geometric mean of context and decoding, float32: {mean:.2f} (goal 0.95)")
+        ways = [("ours", ROOT), (work.rival, ROOT), ("products", ROOT)]
+        ways += [("ours", tree)] * bool(tree)
+        mine, rival, floor, *before = compared(ways, index, threads)
+        rivals[work] = mine / rival
+        cells = [work.title, work.sizes, f"{mine * 1e3:.2f}", work.rival, f"{mine / rival:.2f}"]
+        cells += ["" if work.goal is None else f"{work.goal:.2f}", f"{floor * 1e3:.2f}"]
+        if before:
+            befores[work] = mine / before[0]
+        cells.append(f"{befores[work]:.2f}" if before else "")
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    contexts = [rivals[work] for work in CONTEXT if work in rivals]
+    lines.append("")
+    if contexts:
+        lines.append(
+            f"Contexts and decoding beside torch, geometric mean: {mean(contexts):.2f} (goal 0.95)."
+        )
+    if befores:
+        name = f"All works beside our engine of {options.against}, geometric mean"
+        lines.append(f"{name}: {mean(befores.values()):.2f} (goal 1.00).")
+    print("\n".join(lines[lines.index("", 3) :]))
+    if options.write:
+        text = README.read_text(encoding="utf-8")
+        README.write_text(
+            text[: text.index("\nMeasured ")] + "\n" + "\n".join(lines) + "\n", encoding="utf-8"
+        )
+
+
+def mean(ratios):
+    return math.exp(statistics.mean(map(math.log, ratios)))
+
+
+def kind():
+    """Return what multiplies matrices here, and whether NumPy has AVX-512."""
+    return f"NumPy {np.__version__} {'with' if has_avx512() else 'without'} AVX-512, {blas()}"
+
+
+def tree_of(revision, folder):
+    """Write the package of a commit into a folder, and return it."""
+    archive = subprocess.run(
+        ["git", "archive", revision, "attncli"], cwd=ROOT, check=True, capture_output=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder
 
 
 def blas():
@@ -63,7 +111,7 @@ def blas():
 
 def compared(ways, index, threads):
     """Return the median seconds of each way, timed in turn."""
-    sides = [Side(way, index, threads) for way in ways]
+    sides = [Side(way, index, threads, tree) for way, tree in ways]
     try:
         times = [[side.time() for side in sides] for _ in range(RUNS)]
     finally:
@@ -130,7 +178,12 @@ def tiny():
 
     ours, plain = microseconds(lambda: attention(query, key, value)), microseconds(formula)
     print(f"tiny call, L = S = 5: ours {ours:.1f} us, formula {plain:.1f} us", end="")
-    print(f", {ours - plain:.1f} us more (goal 60)")
+    print(f", {ours - plain:.1f} us more (goal 30)")
+
+
+def compare(options, threads):
+    with tempfile.TemporaryDirectory() as folder:
+        table(options, threads, tree_of(options.against, folder) if options.against else None)
 
 
 def main():
@@ -139,12 +192,14 @@ def main():
     parser.add_argument("--only", default="", help="works whose title or sizes hold this")
     parser.add_argument("--long", action="store_true", help="memory at 131,072 queries too")
     parser.add_argument("--cpu", action="store_true", help="processor time, one thread each")
+    parser.add_argument("--against", help="a commit: our engine of then is timed, too")
+    parser.add_argument("--write", action="store_true", help="put the table into README.md")
     options = parser.parse_args()
-    os.environ["BENCH_CLOCK"] = "cpu" if options.cpu else "wall"
+    options.clock = os.environ["BENCH_CLOCK"] = "cpu" if options.cpu else "wall"
     threads = 1 if options.cpu else THREADS
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(ROOT))
     parts = {
-        "table": lambda: table(options.only, threads),
+        "table": lambda: compare(options, threads),
         "memory": lambda: memory([8192, 32768] + [131072] * options.long),
         "growth": growth,
         "tiny": tiny,

@@ -20,11 +20,14 @@ LONG_ENOUGH = 0.2
 class Side:
     """A way to do a work, in a process that waits while others are timed."""
 
-    def __init__(self, way, index, threads):
+    def __init__(self, way, index, threads, tree=None):
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BENCH_THREADS")
         settings = dict.fromkeys(names, str(threads))
+        if tree is not None:  # the folder whose attncli is timed
+            settings["PYTHONPATH"] = str(tree)
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), way, str(index)],
+            cwd=tree,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

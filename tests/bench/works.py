@@ -180,17 +180,15 @@ def numpy_formula(work):
 def products(work):
     """The floor: the two matrix products alone, in tiles that stay in cache.
 
-    In panels of 64 queries, which BLAS multiplies without packing where it can; in blocks
-    of 512 where that is not known.
+    In panels of 64 queries with AVX-512, where BLAS multiplies them without packing; in blocks
+    of 512 elsewhere.
     """
     from threadpoolctl import threadpool_limits
-
-    from attncli.numerics.threads.blas import multiplies_unpacked
 
     query, key, value = arrays(work)
     share = work.heads // key.shape[0]
     few = work.queries < 64
-    panel = min(work.queries, 64 if multiplies_unpacked() else 512)
+    panel = min(work.queries, 64 if has_avx512() else 512)
     rows, columns = min(1024, work.queries), 8192 if few else min(512, 15_000 // work.width)
 
     def block(item):
@@ -213,6 +211,11 @@ def products(work):
             list(pool.map(block, items))
 
     return run
+
+
+def has_avx512():
+    kernels = np.lib.introspect.opt_func_info("^exp2$", "^float32$").get("exp2", {})
+    return any("X86_V4" in one["current"] or "AVX512" in one["current"] for one in kernels.values())
 
 
 def seen_span(work, start, stop):
