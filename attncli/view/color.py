@@ -6,9 +6,7 @@ terminal pictures need colours on every call and must start quickly.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import cache
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -110,8 +108,11 @@ def diverging_256(fraction: float) -> RGB:
 
 
 def _step(codes: tuple[int, ...], fraction: float) -> RGB:
-    last = len(codes) - 1
-    code = codes[round(max(0.0, min(1.0, fraction)) * last)]
+    return _fixed(codes[round(max(0.0, min(1.0, fraction)) * (len(codes) - 1))])
+
+
+def _fixed(code: int) -> RGB:
+    """Return the colour of a code 16 … 255: a cube of 216 colours, and 24 greys."""
     if code >= 232:
         shade = 8 + 10 * (code - 232)
         return shade, shade, shade
@@ -163,20 +164,8 @@ def xterm(rgb: RGB) -> int:
 
     The first sixteen are left out: users choose those themselves.
     """
-    gray = min(23, max(0, round((sum(rgb) / 3 - 8) / 10)))
-    shade = 8 + 10 * gray
-    steps = [_nearest_step(channel) for channel in rgb]
-    cube = [_CUBE[step] for step in steps]
-    if _distance(rgb, (shade, shade, shade)) < _distance(rgb, cube):
-        return 232 + gray
-    return 16 + 36 * steps[0] + 6 * steps[1] + steps[2]
 
+    def distance(code: int) -> int:
+        return sum((a - b) ** 2 for a, b in zip(rgb, _fixed(code), strict=True))
 
-def _nearest_step(channel: int) -> int:
-    """Return which of the six steps of the colour cube is nearest."""
-    return bisect_right([(a + b) / 2 for a, b in pairwise(_CUBE)], channel)
-
-
-def _distance(one: RGB, other: RGB | list[int]) -> int:
-    """Return the squared distance of two colours."""
-    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+    return min(range(16, 256), key=distance)
