@@ -51,7 +51,6 @@ def compute(
     Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
     refuse_average_of_one(pick, average)
-    limits = limits_of(output, run, digits.decimals)
     with advice(quiet=run.quiet):
         asked = ask_or_read(options, pick, run, example=output.is_tables and not output.save)
         if not output.is_tables:
@@ -59,7 +58,7 @@ def compute(
         if not isinstance(asked, Asked):
             from attncli.cli.finished import show_finished
 
-            show_finished(asked, output, pick, average, run, limits)
+            show_finished(asked, output, pick, average, run, digits.decimals)
             return
         usual = OUTPUTS[: 1 if asked.problem.value is None else 2]
         averaged = average.average_heads
@@ -67,7 +66,7 @@ def compute(
         request.refuse_unheld(_shapes(asked.problem, averaged=averaged))
         if "context" in request.asked:
             asked.warn_unprojected()
-        _answer(asked, request, limits, run)
+        _answer(asked, request, digits.decimals, run)
 
 
 def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
@@ -81,7 +80,7 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
     return shapes | {name: problem.input(name).shape for name in given}
 
 
-def _answer(asked: Asked, request: Request, limits: Limits, run: RunOptions) -> None:
+def _answer(asked: Asked, request: Request, decimals: int, run: RunOptions) -> None:
     """Compute what is asked for, save it and show it."""
     from attncli.summaries.row_blocks import Computed
 
@@ -89,7 +88,8 @@ def _answer(asked: Asked, request: Request, limits: Limits, run: RunOptions) -> 
     weights = Computed(problem, run.threads)
     summaries = Summaries(weights, request.output.top_keys, asked.picked, quiet=run.quiet)
     answer = _solve_and_save(problem, request, summaries, run)
-    if request.output.is_tables:
+    if request.output.is_tables:  # a closed stdout is told of when the files are written
+        limits = limits_of(request.output, run, decimals)
         request.show(_tables(asked, request, answer, summaries, limits, run), run)
     else:
         arrays = _arrays(problem, answer, request.names)

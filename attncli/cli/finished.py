@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.cli.output import Request, write
+from attncli.cli.output import Request, limits_of, write
 from attncli.cli.question import finished_only
 from attncli.cli.summaries import Summaries
 from attncli.errors.names import SUMMARIES
@@ -29,7 +29,7 @@ def show_finished(
     pick: PickOptions,
     average: AverageOptions,
     run: RunOptions,
-    limits: Limits,
+    decimals: int,
 ) -> None:
     """Print and save finished weights, and ``stats`` and ``top`` of them.
 
@@ -52,6 +52,7 @@ def show_finished(
     ]
     write(outputs, quiet=run.quiet)
     if output.is_tables:
+        limits = limits_of(output, run, decimals)
         request.show(_tables(request, weights, summaries, limits, picked), run)
     else:
         request.write(request.results(request.names, arrays, summaries, layout))
