@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from attncli.problem.projection import Projected, project
     from attncli.problem.result import Attention
     from attncli.referee import CheckReport, check
+    from attncli.referee.asserting import assert_attention
 
 # Read by the build.
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ __all__ = [
     "ShapeError",
     "UsageError",
     "__version__",
+    "assert_attention",
     "attention",
     "capture",
     "check",
@@ -69,6 +71,7 @@ _HOMES = {
     "merge": "engine.merging",
     "load": "gather.load",
     "check": "referee",
+    "assert_attention": "referee.asserting",
     "CheckReport": "referee.report",
     "explain": "explanation.explaining",
     "Explanation": "explanation.data",

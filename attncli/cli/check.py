@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from attncli.cli.drawing import Target, as_metadata, figure_target, write_figure
-from attncli.cli.ending import MISMATCH
+from attncli.cli.ending import MISMATCH, WRONG
 from attncli.cli.options import (
     AverageOptions,
     CheckOptions,
@@ -61,44 +61,124 @@ def check(
 
     Example: attncli check q.npy k.npy v.npy --expect out.npy
 
+    Several files that hold their own outputs, or a folder of them, are judged one by one, a row
+    each.
+
     Example: attncli check layer.npz --causal --expect layer.npz#out
+
+    Example: attncli check layer.npz --causal --expect '#out' --junit report.xml
     """
-    from attncli.loading import split_member
-    from attncli.referee import check as judged
-    from attncli.save.files import refuse_inputs, refuse_unwritable
+    from attncli.cli.dumps import dump_files, judge_files, options_of, tell_all
 
     refuse_average_of_one(pick, average)
-    limit = _TIME_LIMIT if judging.time_limit is None else judging.time_limit
+    dumps = dump_files(options, judging)
+    if dumps:
+        if judging.diff or judging.beside:
+            raise UsageError("--diff and --beside are for one file; found several")
+
+        def judge(file: str) -> CheckReport:
+            own, of_file = options_of(file, options, judging)
+            return _judge_one(of_file, pick, average, own, run)[0]
+
+        found = judge_files(dumps, judge, run)
+        tell_all(found, judging, run)
+        if any(one.error for one in found):
+            raise typer.Exit(WRONG)
+        if any(one.report is not None and not one.report.passed for one in found):
+            raise typer.Exit(MISMATCH)
+        return
+    if judging.junit is not None:
+        raise UsageError("--junit is for many files, or a folder of dumps")
     options, recorded = _of_recorded_call(options)
-    files = _expected(judging.expect or recorded)
+    judging.expect = judging.expect or recorded
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
-    with advice(quiet=run.quiet):
-        question = ask(options, pick, run, more=[*files.values()], example=False)
-        if target is not None:
-            judged_files = [split_member(file)[0] for file in files.values()]
-            refuse_inputs([target.path], [*question.inputs, *judged_files])
-            refuse_unwritable([target.path])
-        read, expected = _outputs(files, question, average, options)
-        with progress_bar(_waited_for(judging, limit), counted=False, quiet=run.quiet):
-            report = judged(
-                expected,
-                question.problem,
-                printed={name: each.printed for name, each in read.items() if each.printed},
-                rtol=judging.rtol,
-                atol=judging.atol,
-                average_heads=average.average_heads,
-                diagnose=judging.diagnose,
-                time_limit=limit,
-                threads=run.threads,
-            )
+    with progress_bar(_waited_for(judging), counted=False, quiet=run.quiet):
+        report, question, beside = _judge_one(judging, pick, average, options, run, target)
     try:  # who reads the report may close it, and who asked for a picture gets it
         if target is not None:
             asked = as_metadata(options, {"expect": judging.expect}, average)
             _draw(report, question.problem, target, asked, run)
     finally:
-        _tell(report, judging, run)
+        _tell(report, judging, run, beside)
     if not report.passed:
         raise typer.Exit(MISMATCH)
+
+
+def _judge_one(
+    judging: CheckOptions,
+    pick: PickOneOptions,
+    average: AverageOptions,
+    options: ProblemOptions,
+    run: RunOptions,
+    target: Target | None = None,
+) -> tuple[CheckReport, Asked, CheckReport | None]:
+    """Return the report on the outputs of one problem, the problem, and the report beside it."""
+    from attncli.loading import split_member
+    from attncli.referee import check as judged
+    from attncli.save.files import refuse_inputs, refuse_unwritable
+
+    files = _expected(judging.expect or [])
+    other = {} if judging.beside is None else _beside(judging.beside, files)
+    read_files = [*files.values(), *other.values()]
+    with advice(quiet=run.quiet):
+        question = ask(options, pick, run, more=read_files, example=False)
+        if target is not None:
+            judged_files = [split_member(file)[0] for file in read_files]
+            refuse_inputs([target.path], [*question.inputs, *judged_files])
+            refuse_unwritable([target.path])
+
+        def report_on(some: dict[str, str], *, diagnose: bool) -> CheckReport:
+            read, expected = _outputs(some, question, average, options)
+            return judged(
+                expected,
+                question.problem,
+                printed={name: each.printed for name, each in read.items() if each.printed},
+                rtol=_tolerance("--rtol", judging.rtol),
+                atol=_tolerance("--atol", judging.atol),
+                average_heads=average.average_heads,
+                diagnose=diagnose,
+                time_limit=_limit(judging),
+                threads=run.threads,
+            )
+
+        report = report_on(files, diagnose=judging.diagnose)
+        beside = report_on(other, diagnose=False) if other else None
+    return report, question, beside
+
+
+def _beside(word: str, files: dict[str, str]) -> dict[str, str]:
+    """Return the second file under the name of the output that it is compared with."""
+    if len(files) > 1:
+        raise UsageError("--beside compares one output; --expect gives several")
+    (name,) = files
+    given, file = _named(word)
+    if "=" in word and given != name:
+        raise UsageError(f"--beside: expected {name}, as --expect gives; found {given}")
+    return {name: file}
+
+
+def _limit(judging: CheckOptions) -> float:
+    return _TIME_LIMIT if judging.time_limit is None else judging.time_limit
+
+
+def _tolerance(name: str, words: list[str] | None) -> float | dict[str, float] | None:
+    """Return one tolerance for all outputs, or one for each that is named."""
+    from attncli.cli.declaring import positive
+
+    each: dict[str, float] = {}
+    for word in words or []:
+        output, _, number = word.rpartition("=")
+        if output and output not in OUTPUTS:
+            raise UsageError(f"{name} {word}: expected a name of {', '.join(OUTPUTS)}")
+        if output in each:
+            raise UsageError(f"{name} is given twice for {output or 'all outputs'}")
+        try:
+            each[output] = positive(number)
+        except typer.BadParameter as error:
+            raise UsageError(f"{name}: {error.message}") from None
+    if "" in each and len(each) > 1:
+        raise UsageError(f"{name}: give one number, or NAME=X for each output")
+    return each.get("", each or None)
 
 
 def _of_recorded_call(options: ProblemOptions) -> tuple[ProblemOptions, list[str]]:
@@ -185,21 +265,28 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
 
 
-def _waited_for(judging: CheckOptions, limit: float) -> str:
+def _waited_for(judging: CheckOptions) -> str:
     if not judging.diagnose:
         return "comparing"
-    return f"comparing; a mistake is looked for, for {limit:g} s at most"
+    return f"comparing; a mistake is looked for, for {_limit(judging):g} s at most"
 
 
-def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
-    from attncli.view.report import as_dict, renderables
+def _tell(
+    report: CheckReport, judging: CheckOptions, run: RunOptions, beside: CheckReport | None
+) -> None:
+    from attncli.view.report import as_dict, beside_dict, beside_line, renderables
 
     if judging.format == "json":
-        print_document(json_text(as_dict(report)))
+        told = as_dict(report)
+        if beside is not None:
+            told["beside"] = beside_dict(report, beside)
+        print_document(json_text(told))
         return
     screen = console(run.color)
     for part in renderables(report, unicode=shows_unicode()):
         screen.print(part)
+    if beside is not None:
+        screen.print(beside_line(report, beside, str(judging.beside)))
 
 
 def _draw(

@@ -433,7 +433,8 @@ class CheckOptions(_Formatted):
         MOST_USED,
         "[NAME=]FILE",
         "Required: the output of the other implementation, its context, or NAME=FILE with "
-        "weights, lse, scores, raw or capped. Repeatable.",
+        "weights, lse, scores, raw or capped. Repeatable. Of many files, and of a folder, #NAME "
+        "is a member of each; default: #out.",
     )
     diagnose: bool = option(
         MOST_USED,
@@ -449,18 +450,26 @@ class CheckOptions(_Formatted):
         MOST_USED, None, "Format of the report; json is for CI.", "--format", "-f", default="text"
     )
     json: bool = _json()
-    rtol: float | None = option(
+    rtol: list[str] | None = option(
         JUDGING,
-        "X",
+        "[NAME=]X",
         "Relative tolerance, in place of the earned one, which follows from the rounding errors "
-        "of the textbook formula in the file's own dtype; --atol is then 0 unless given.",
-        parser=positive,
+        "of the textbook formula in the file's own dtype; --atol is then 0 unless given. "
+        "NAME=X is for one output. Repeatable.",
     )
-    atol: float | None = option(
+    atol: list[str] | None = option(
         JUDGING,
-        "X",
-        "Absolute tolerance, in place of the earned one; --rtol is then 0 unless given.",
-        parser=positive,
+        "[NAME=]X",
+        "Absolute tolerance, in place of the earned one; --rtol is then 0 unless given. "
+        "NAME=X is for one output. Repeatable.",
+    )
+    beside: str | None = option(
+        JUDGING,
+        "FILE",
+        "A second output of the same kind: which of the two errs less, and by how much.",
+    )
+    junit: str | None = option(
+        JUDGING, "PATH", "Of many files, write the verdicts for a CI server: report.xml."
     )
     time_limit: float | None = option(
         JUDGING, "SECONDS", "Time limit of the diagnosis. Default: 10.", parser=positive

@@ -37,6 +37,7 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
             f"{name}: expected an array of numbers; found a masked array",
             hint="give its data, and say which keys are hidden with mask or key_padding_mask",
         )
+    value = _on_cpu(value)
     try:
         bits = _bfloat16_bits(value)
         return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))
@@ -45,12 +46,15 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
             return np.stack([as_ndarray(name, each) for each in value])
         is_tensor = hasattr(value, "device")
         found = f"a tensor that NumPy does not read: {error}" if is_tensor else _NO_ARRAY
-        raise DataError(
-            f"{name}: expected an array of numbers; found {found}",
-            hint="give tensor.detach(), and from another device tensor.cpu()"
-            if is_tensor
-            else None,
-        ) from error
+        raise DataError(f"{name}: expected an array of numbers; found {found}") from error
+
+
+def _on_cpu(value: object) -> Any:
+    """Return a PyTorch tensor without its gradient and on the CPU; anything else as it is."""
+    if "torch" not in sys.modules or not isinstance(value, sys.modules["torch"].Tensor):
+        return value
+    tensor: Any = value
+    return tensor.detach().cpu()
 
 
 def _is_masked(value: object) -> bool:
@@ -69,6 +73,4 @@ def _bfloat16_bits(value: object) -> Any:
         return None
     # Who has a tensor has imported its library: attncli itself does without.
     tensor: Any = value
-    # NumPy refuses one that requires a gradient, and says so.
-    unreadable = getattr(tensor, "requires_grad", False)
-    return tensor if unreadable else tensor.view(sys.modules[library].int16)
+    return tensor.view(sys.modules[library].int16)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.report import Cause, CheckReport, Verdict
 
-__all__ = ["as_dict", "renderables"]
+__all__ = ["as_dict", "beside_dict", "beside_line", "renderables"]
 
 _MEASURED = ("rms", "elements", "outside", "nonfinite", "nonfinite_rows")
 # Between two columns.
@@ -47,6 +47,30 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
             "explanations": [_cause(cause) for cause in diagnosis.explanations],
         },
     }
+
+
+def beside_dict(report: CheckReport, other: CheckReport) -> dict[str, Any]:
+    """Return the verdict on a second file, and how many times as large its errors are."""
+    one, second = report.verdicts[0], other.verdicts[0]
+    ratio = second.rms / one.rms if one.rms else None
+    finite = ratio is not None and math.isfinite(ratio)
+    return {**_verdict(second), "rms_ratio": ratio if finite else None}
+
+
+def beside_line(report: CheckReport, other: CheckReport, name: str) -> RenderableType:
+    """Return the sentence that says which of two files errs less, and by how much."""
+    from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
+
+    one, second = report.verdicts[0], other.verdicts[0]
+    told = f"beside it, {name}: {second.word}, rms error {second.rms:.3g}"
+    low, high = sorted((one.rms, second.rms))
+    if second.tolerance is None or one.tolerance is None or not math.isfinite(high):
+        return Text(f"\n{told}")
+    if low == high:
+        return Text(f"\n{told}: both err alike")
+    who = "the expected file" if one.rms < second.rms else name
+    times = f"{high / low:.3g} times less" if low else "not at all"
+    return Text(f"\n{told}: {who} errs {times}")
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

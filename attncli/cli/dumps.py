@@ -1,0 +1,109 @@
+"""``attncli check`` of many files: one row a file, a summary, and one exit code."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncli.cli.terminal import console, print_document, progress_bar
+from attncli.errors import AttnError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from attncli.cli.options import CheckOptions, ProblemOptions, RunOptions
+    from attncli.referee.report import CheckReport
+
+__all__ = ["Judged", "dump_files", "judge_files", "options_of", "tell_all"]
+
+# Files of a folder that can hold inputs and outputs together.
+_ENDINGS = {".npz", ".safetensors"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one file: a report, or the error that kept it from being judged."""
+
+    file: str
+    report: CheckReport | None = None
+    error: AttnError | None = None
+
+
+def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
+    """Return the files to be judged one by one; empty where the files are those of one problem.
+
+    A folder stands for its dumps, unless --layer or --call choose one. Several files are dumps if
+    --expect is not given, or names a member of each: ``#out``.
+    """
+    files = options.files or []
+    chosen = options.layer is not None or options.call is not None
+    if len(files) == 1 and _is_folder(files[0]) and not chosen:
+        return _in_folder(files[0])
+    of_members = all(
+        "#" in word and not word.partition("#")[0].rpartition("=")[2]
+        for word in judging.expect or []
+    )
+    if not of_members or (len(files) < 2 and not judging.expect):
+        return []
+    if not judging.expect and not all(_is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
+        return []  # Q K V, of which an output is missing
+    return [each for file in files for each in (_in_folder(file) if _is_folder(file) else [file])]
+
+
+def _is_folder(file: str) -> bool:
+    return os.path.isdir(file)  # noqa: PTH112 - false of names that no file can have
+
+
+def _in_folder(folder: str) -> list[str]:
+    found = sorted(str(path) for path in Path(folder).iterdir() if path.suffix in _ENDINGS)
+    if not found:
+        raise InputError(f"{folder} holds no dumps", hint="dumps end in .safetensors or .npz")
+    return found
+
+
+def options_of(
+    file: str, options: ProblemOptions, judging: CheckOptions
+) -> tuple[ProblemOptions, CheckOptions]:
+    """Return the options of a run that judges one file, by default its ``out``."""
+    own, judged = copy.copy(options), copy.copy(judging)
+    own.files = [file]
+    judged.expect = [word.replace("#", f"{file}#", 1) for word in judging.expect or ["#out"]]
+    return own, judged
+
+
+def judge_files(
+    files: Sequence[str], judge: Callable[[str], CheckReport], run: RunOptions
+) -> list[Judged]:
+    """Judge one file after the other; an error of one does not hide the others."""
+    found = []
+    with progress_bar(f"judging {len(files)} files", quiet=run.quiet) as told:
+        for number, file in enumerate(files):
+            if told is not None:
+                told(number, len(files))
+            try:
+                found.append(Judged(file, judge(file)))
+            except AttnError as error:
+                found.append(Judged(file, error=error))
+    return found
+
+
+def tell_all(found: Sequence[Judged], judging: CheckOptions, run: RunOptions) -> None:
+    """Print the table or the JSON of many reports, and write the JUnit file."""
+    from attncli.view.dumps import as_dict, as_junit, table_parts
+
+    if judging.junit is not None:
+        from attncli.save.files import whole_file
+
+        with whole_file(judging.junit) as stream:
+            stream.write(as_junit(found))
+    if judging.format == "json":
+        from attncli.errors.text import json_text
+
+        print_document(json_text(as_dict(found)))
+        return
+    screen = console(run.color)
+    for part in table_parts(found):
+        screen.print(part)
