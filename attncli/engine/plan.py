@@ -207,7 +207,8 @@ def _rows(problem: Problem, most: int) -> int:
     visible = problem.visible
     if visible.window is not None:
         return min(most, _WINDOW_ROWS)
-    return min(most, _BANDED_ROWS) if visible.banded else most
+    leaves_out = visible.banded or problem.alibi_slopes is not None
+    return min(most, _BANDED_ROWS) if leaves_out else most
 
 
 def _cut(length: int, most: int) -> Iterator[Span]:
