@@ -184,8 +184,6 @@ def test_a_member_of_standard_input(tutorial: Path, from_pipe: Run) -> None:
     assert refused.messages[1] == "hint: choose one: -#m, -#n"
     behind = from_pipe("info", "--", "-#n", stdin=masks).good()
     assert "1×3" in behind.text
-    option = from_pipe("info", "-#n", stdin=masks)
-    assert option.messages[1] == "hint: a member of standard input is given behind --: -- '-#name'"
 
 
 def test_standard_input_is_read_once_by_a_problem_file_too(tutorial: Path, from_pipe: Run) -> None:

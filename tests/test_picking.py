@@ -144,7 +144,7 @@ def test_tables_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: R
     text = attncli("compute", "q.npy", "k.npy", *picked, "--show", "weights,query").good().text
     titles = [line for line in text.splitlines() if "·" in line]
     assert titles == [
-        f"{name} · batch 1 · head {head}" for name in ("query", "weights") for head in (3, 1)
+        f"{name} · batch 1 · head {head}" for name in ("weights", "query") for head in (3, 1)
     ]
     assert f"{files[1, 3, 0, 0]:.4f}" in text
 

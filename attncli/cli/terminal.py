@@ -107,7 +107,7 @@ def _by_option(message: str, argv: Sequence[str]) -> str:
     given.pop("--query", None)  # messages mean the matrix Q
     argument, also, source = re.match(r"(\w*)( \((?:--)?([\w-]+)\))?", message).groups("")  # type: ignore[union-attr]
     for name, length in ((source, len(argument + also)), (argument, len(argument))):
-        if (option := f"--{name.replace('_', '-')}") in given:
+        if name and (option := f"--{name.replace('_', '-')}") in given:
             return option + message[length:]
     for option, value in given.items():
         if option.startswith("--") and value and re.match(re.escape(value) + r"[\s:#]", message):
