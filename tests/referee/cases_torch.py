@@ -65,6 +65,10 @@ def eager(q, k, v, *, scale=None, mask=None, dim=-1):
     return torch.matmul(F.softmax(scores, dim=dim), v)
 
 
+def sdpa(q, k, v, **more):
+    return F.scaled_dot_product_attention(q, k, v, **more)
+
+
 def tril(n=L):
     return torch.tril(torch.ones(n, n))
 
@@ -80,21 +84,19 @@ def _dropped(q, k, v):
 
 def _heads_attended(q, k, v):
     """Forget that a kernel takes (B, L, H, D)."""
-    made = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)))
+    made = sdpa(*(x.transpose(1, 2) for x in (q, k, v)))
     return made.transpose(1, 2)
 
 
 torches(
     "scale",
     {
-        "passes": F.scaled_dot_product_attention,
+        "passes": sdpa,
         "unscaled": lambda q, k, v: F.softmax(q @ k.mT, -1) @ v,
         "one_over_width": lambda q, k, v: F.softmax(q @ k.mT / q.shape[-1], -1) @ v,
         "embedding_scale": lambda q, k, v: eager(q, k, v, scale=(q.size(1) * q.size(-1)) ** -0.5),
         "length_scale|scale_of_length": lambda q, k, v: eager(q, k, v, scale=q.size(-2) ** -0.5),
-        "one_over_width @ twice": lambda q, k, v: F.scaled_dot_product_attention(
-            q * q.size(-1) ** -0.5, k, v
-        ),
+        "one_over_width @ twice": lambda q, k, v: sdpa(q * q.size(-1) ** -0.5, k, v),
         "scale_of_one_side|scale_inverted|another_scale": lambda q, k, v: eager(
             q, k, v, scale=q.size(-1) ** -0.25
         ),
@@ -107,23 +109,19 @@ torches(
         "softmax_left_out": lambda q, k, v: q @ k.mT / math.sqrt(D) @ v,
         "sigmoid": lambda q, k, v: torch.sigmoid(q @ k.mT / math.sqrt(D)) @ v,
         "weights_transposed": lambda q, k, v: F.softmax(q @ k.mT / math.sqrt(D), -1).mT @ v,
-        "key_as_value": lambda q, k, v: F.scaled_dot_product_attention(q, k, k),
-        "query_key_exchanged": lambda q, k, v: F.scaled_dot_product_attention(k, q, v),
-        "query_added": lambda q, k, v: q + F.scaled_dot_product_attention(q, k, v),
+        "key_as_value": lambda q, k, v: sdpa(q, k, k),
+        "query_key_exchanged": lambda q, k, v: sdpa(k, q, v),
+        "query_added": lambda q, k, v: q + sdpa(q, k, v),
         "softmax_twice": lambda q, k, v: F.softmax(F.softmax(q @ k.mT / math.sqrt(D), -1), -1) @ v,
         "sinks_unasked": lambda q, k, v: _softmax_one(q @ k.mT / math.sqrt(D)) @ v,
-        "causal_unasked": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        "causal_unasked": lambda q, k, v: sdpa(q, k, v, is_causal=True),
         "dropout": _dropped,
-        "axes_blhx": lambda q, k, v: F.scaled_dot_product_attention(q, k, v).transpose(1, 2),
-        "heads_packed": lambda q, k, v: (
-            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, L, H * D)
-        ),
-        "heads_packed_untransposed": lambda q, k, v: F.scaled_dot_product_attention(
-            q, k, v
-        ).reshape(B, L, H * D),
+        "axes_blhx": lambda q, k, v: sdpa(q, k, v).transpose(1, 2),
+        "heads_packed": lambda q, k, v: sdpa(q, k, v).transpose(1, 2).reshape(B, L, H * D),
+        "heads_packed_untransposed": lambda q, k, v: sdpa(q, k, v).reshape(B, L, H * D),
         "axes_exchanged": _heads_attended,
         "unscaled+causal_unasked": lambda q, k, v: eager(q, k, v, scale=1.0, mask=tril()),
-        "computed_in_half": lambda q, k, v: F.scaled_dot_product_attention(
+        "computed_in_half": lambda q, k, v: sdpa(
             q.half().float(), k.half().float(), v.half().float()
         ).half(),
     },
@@ -152,7 +150,7 @@ torches(
             q, k, v, torch.triu(torch.ones(L, L)) == 1, -torch.inf
         ),
         "causal_one_late": lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, L), 1)),
-        "causal_added": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=tril()),
+        "causal_added": lambda q, k, v: sdpa(q, k, v, attn_mask=tril()),
         "causal_multiplied": lambda q, k, v: F.softmax(q @ k.mT / math.sqrt(D) * tril(), -1) @ v,
         "hidden_after_softmax": lambda q, k, v: (
             (F.softmax(q @ k.mT / math.sqrt(D), -1) * tril()) @ v
@@ -181,9 +179,7 @@ torches(
         "key_padding_mask_inverted": lambda q, k, v: _filled(
             q, k, v, pads(), -torch.inf
         ).nan_to_num(),
-        "key_padding_mask_added": lambda q, k, v: F.scaled_dot_product_attention(
-            q, k, v, attn_mask=pads().float()
-        ),
+        "key_padding_mask_added": lambda q, k, v: sdpa(q, k, v, attn_mask=pads().float()),
         "key_padding_mask_on_queries": lambda q, k, v: _filled(
             q, k, v, ~pads().transpose(-1, -2), -torch.inf
         ).nan_to_num(),
@@ -199,8 +195,8 @@ torches(
     "decoding",
     {
         "passes": lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, 20), 8)),
-        "causal_top_left": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-        "causal_missing": F.scaled_dot_product_attention,
+        "causal_top_left": lambda q, k, v: sdpa(q, k, v, is_causal=True),
+        "causal_missing": sdpa,
         "diagonal_hidden": lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, 20), 7)),
         "last_key_lost": lambda q, k, v: eager(
             q, k[:, :, :19], v[:, :, :19], mask=torch.tril(torch.ones(L, 19), 8)
@@ -219,7 +215,7 @@ torches(
 torches(
     "groups",
     {
-        "passes": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+        "passes": lambda q, k, v: sdpa(q, k, v, enable_gqa=True),
         "heads_tiled": lambda q, k, v: eager(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)),
         "heads_of_keys_tiled": lambda q, k, v: eager(
             q, k.repeat(1, 2, 1, 1), v.repeat_interleave(2, 1)
