@@ -679,6 +679,8 @@ def dropped_weights_negative(cases: Sequence[Case]) -> Mistake | None:
         stages.DROPOUT,
         "take the weights from a formula, or the absolute values; and switch dropout off",
         needs=frozenset({"heads"}),
+        # Which weights are negative may be chosen; that they are right otherwise may not.
+        choice=sum(map(np.count_nonzero, signs.values())) * math.log2(found.size),
     )
 
 

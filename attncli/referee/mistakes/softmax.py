@@ -70,7 +70,8 @@ def _over_one(axis: int) -> Callable[[Run, Array], Result]:
 
 SOFTMAX.add(
     "softmax_over_{}",
-    lambda value: _as(_over_one(value[1]), _several(value[2])),
+    # Of one query, all weights are 1.
+    lambda value: _as(_over_one(value[1]), None if value[0] == "queries" else _several(value[2])),
     values=(("queries", -2, 2), ("heads", 1, 1), ("batch", 0, 0)),
     needs="rows heads batch",
 )
