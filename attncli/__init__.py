@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attncli.api import attention, solve
+    from attncli.api.gradients import Gradients, gradients
     from attncli.capture.recorder import capture
     from attncli.engine.merging import merge
     from attncli.errors import (
@@ -45,6 +46,7 @@ __all__ = [
     "CheckReport",
     "DataError",
     "Explanation",
+    "Gradients",
     "InputError",
     "OutputError",
     "Problem",
@@ -57,6 +59,7 @@ __all__ = [
     "capture",
     "check",
     "explain",
+    "gradients",
     "load",
     "merge",
     "pose",
@@ -67,6 +70,8 @@ __all__ = [
 # Handed out when asked for, so that `attncli --help` need not import NumPy.
 _HOMES = {
     "attention": "api",
+    "Gradients": "api.gradients",
+    "gradients": "api.gradients",
     "capture": "capture.recorder",
     "merge": "engine.merging",
     "load": "gather.load",
