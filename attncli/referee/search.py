@@ -28,6 +28,7 @@ from attncli.referee.evidence import (
     may_explain,
 )
 from attncli.referee.fits import FITTED, SHOWN
+from attncli.referee.fits.numbers import SCALE, fitted
 from attncli.referee.mistakes import TABLE
 from attncli.referee.mistakes import table as stages
 from attncli.referee.options import together
@@ -208,6 +209,7 @@ class Search:
         shown = [] if self._fitted else self._shown
         like_a_scale = bool(self._fitted) and not (one or self._late)
         yield self._explain_by_two(like_a_scale=like_a_scale) if pairs else []
+        yield self._scaled_beside() if pairs and not self._fitted else []
         yield self._fitted or shown
 
     @cached_property
@@ -416,6 +418,15 @@ class Search:
                 break
         return found
 
+    def _scaled_beside(self) -> Found:
+        """Return what explains the files beside a scale that is fitted for it."""
+        case, groups = self.cases.of(frozenset())[0], []
+        for one in self._able:
+            if one.name in _BESIDE_A_SCALE and (pipe := self._pipe((one,))) is not None:
+                scale = fitted(SCALE, case, base=pipe)
+                groups += [] if scale is None else [(one, scale)]
+        return self._explain(groups, BITS_FOR_FITTED)
+
     def _leaves_only_rounding(self, group: Group) -> bool:
         """Return whether a group that fits explains everything, as far as is known.
 
@@ -518,6 +529,25 @@ class Search:
         return follow(self.question.pipe, (again,)) if again and alike else self.question.pipe
 
 
+# Beside these, any scale is looked for.
+_BESIDE_A_SCALE = frozenset(
+    [
+        "window_ignored",
+        "causal_missing",
+        "causal_top_left",
+        "causal_bottom_right",
+        "mask_ignored",
+        "mask_inverted",
+        "key_padding_mask_ignored",
+        "kv_lengths_ignored",
+        "segment_ids_ignored",
+        "bias_ignored",
+        "alibi_ignored",
+        "softcap_missing",
+        "sinks_ignored",
+        "rope_missing",
+    ]
+)
 # Places in which what was found is still tried where the work is done.
 _ALWAYS_TRIED = 8
 

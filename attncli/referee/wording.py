@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
+__all__ = ["before_diagnosis", "diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
 _ONE_NUMBER = "the file holds one number, or NaN, everywhere, so no mistake can be identified"
 _NOTHING_KNOWN = "no known mistake explains the {}"
@@ -39,15 +39,27 @@ _ROUNDED = ("computed_in_half", "computed_in_float32")
 
 
 def report_lines(report: CheckReport) -> Iterator[str]:
-    """Yield the whole report."""
+    """Yield the whole report: verdicts, diagnosis, and the numbers that they rest on."""
+    diagnosis = report.told_diagnosis
     for verdict in report.verdicts:
-        yield from verdict_lines(verdict, report)
+        headline, *numbers = verdict_lines(verdict, report)
+        yield headline
+        yield from numbers if before_diagnosis(verdict, diagnosis) else ()
     if report.unjudged:
         yield report.unjudged
-    diagnosis = report.told_diagnosis
-    if diagnosis is not None:
-        yield ""
-        yield from diagnosis_lines(diagnosis, report)
+    if diagnosis is None:
+        return
+    yield ""
+    yield from diagnosis_lines(diagnosis, report)
+    for verdict in report.verdicts:
+        if not before_diagnosis(verdict, diagnosis):
+            yield f"numbers of {verdict.name}:"
+            yield from list(verdict_lines(verdict, report))[1:]
+
+
+def before_diagnosis(verdict: Verdict, diagnosis: Diagnosis | None) -> bool:
+    """Return whether what was measured stands beside the verdict: a shape does."""
+    return diagnosis is None or verdict.tolerance is None or verdict.passed
 
 
 def _worst_row(report: CheckReport) -> Place | None:
@@ -62,6 +74,7 @@ def verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
     if verdict.tolerance is None:
         yield from _misshapen_lines(verdict)
         return
+    yield _deciding_line(verdict, verdict.tolerance)
     if verdict.nonfinite:
         rows = counted(verdict.nonfinite_rows, "row")
         yield (
@@ -142,13 +155,19 @@ def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
         f"  the textbook formula in {verdict.format} errs by {tolerance.plain_error:.3g}; "
         f"tolerance {tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
     )
+
+
+def _deciding_line(verdict: Verdict, tolerance: Tolerance) -> str:
+    """Return what decides: the root mean square, and the elements; what fails stands first."""
     share = _percent(verdict.outside, verdict.elements)
     rms = f"{verdict.rms:.3g}" if math.isfinite(verdict.rms) else "not finite"
     most = "" if tolerance.rms is None else f" (at most {tolerance.rms:.3g})"
-    yield (
-        f"  rms error {rms}{most}; {verdict.outside} of {verdict.elements} elements "
-        f"({share} %) outside the tolerance"
-    )
+    both = [
+        f"rms error {rms}{most}",
+        f"{verdict.outside} of {verdict.elements} elements ({share} %) outside the tolerance",
+    ]
+    by_elements = verdict.outside and (tolerance.rms is None or verdict.rms <= tolerance.rms)
+    return "  " + "; ".join(both[:: -1 if by_elements else 1])
 
 
 def _stretch_line(stretch: Stretch) -> str:

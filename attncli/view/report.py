@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors.names import SCHEMA
-from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
+from attncli.referee.wording import before_diagnosis, diagnosis_lines, place_text, verdict_lines
 from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
@@ -122,10 +122,14 @@ def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[Render
     def shown(lines: Iterable[str]) -> list[str]:
         return [known(line, unicode=unicode, signs=FORMULA_SIGNS) for line in lines]
 
-    blank = True
+    diagnosis, blank, later = report.told_diagnosis, True, []
     for verdict in report.verdicts:
         headline, *lines = shown(verdict_lines(verdict, report))
         yield Text(headline, style="bold green" if verdict.passed else "bold red")
+        if not before_diagnosis(verdict, diagnosis):
+            later.append((verdict, lines))
+            blank = False
+            continue
         yield from map(_indented, lines)
         blank = bool(verdict.worst_rows)
         if blank:
@@ -133,12 +137,18 @@ def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[Render
     if report.unjudged:
         yield Text(*shown([report.unjudged]))
         blank = False
-    if report.told_diagnosis is not None:
-        headline, *lines = shown(diagnosis_lines(report.told_diagnosis, report))
+    if diagnosis is not None:
+        headline, *lines = shown(diagnosis_lines(diagnosis, report))
         if not blank:
             yield Text("")
         yield Text(headline, style="bold")
         yield from map(_indented, lines)
+    for verdict, lines in later:
+        yield Text("")
+        yield Text(f"numbers of {verdict.name}", style="bold")
+        yield from map(_indented, lines)
+        if verdict.worst_rows:
+            yield from worst_rows(verdict, unicode=unicode)
 
 
 def _indented(line: str) -> RenderableType:

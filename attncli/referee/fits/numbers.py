@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.parts import Case
 
-__all__ = ["FITTINGS", "distance_of", "fewest_digits", "told"]
+__all__ = ["FITTINGS", "SCALE", "distance_of", "fewest_digits", "fitted", "told"]
 
 # Multiples of what is right that are tried first, a root of 2 apart, and as many sections until
 # float64 goes no further. After the first few, a thousandth of a step is left; where the error has
@@ -368,19 +368,20 @@ def _output_bias_times(pipe: Pipeline, factor: float) -> Pipeline:
     return pipe.but(output=replace(output, bias=widen(output.bias, np.float64) * factor))
 
 
+SCALE = Quantity(
+    name="another_scale",
+    stage=stages.SCALE,
+    right=lambda problem: problem.scale,
+    put=lambda pipe, scale: pipe.but(scale=float(scale)),
+    meaning=lambda found, right: f"the scale is about {found}, where {right} is right",
+    fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D for "
+    "the dot product and 1 for others",
+    option=scaled,
+    negative=True,
+    variant_of=("strongest_keys",),
+)
 QUANTITIES = (
-    Quantity(
-        name="another_scale",
-        stage=stages.SCALE,
-        right=lambda problem: problem.scale,
-        put=lambda pipe, scale: pipe.but(scale=float(scale)),
-        meaning=lambda found, right: f"the scale is about {found}, where {right} is right",
-        fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D for "
-        "the dot product and 1 for others",
-        option=scaled,
-        negative=True,
-        variant_of=("strongest_keys",),
-    ),
+    SCALE,
     Quantity(
         name="cosine_at_another_scale",
         stage=stages.SCORE_FUNCTION,

@@ -17,7 +17,7 @@ from attncli.referee.pipeline import Pipeline
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
 
-__all__ = ["PRECISION", "SIZES", "UNWRITTEN", "Change", "Mistake", "Rows", "Stage"]
+__all__ = ["PRECISION", "SIZES", "UNWRITTEN", "WORDS", "Change", "Mistake", "Rows", "Stage"]
 
 # The right pipeline in, the deviating one out; None where the mistake makes no sense for it.
 Change = Callable[[Pipeline], Pipeline | None]
