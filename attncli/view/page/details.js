@@ -1,0 +1,40 @@
+// The panel at the side: the cell under the pointer, and the strongest keys of a query.
+
+const STRONGEST = 12;
+let told = 0;
+
+async function tell(query, key) {
+  const ticket = ++told, map = mapOf(state), { weights, reasons } = await rowOf(map, query);
+  if (ticket !== told) return;
+  const lines = [`query ${query} “${nameOf("queryLabels", query)}”`, `key ${key} “${nameOf("keyLabels", key)}”`];
+  if (weights[key] === HIDDEN) {
+    lines.push("weight 0", `hidden by ${DATA.reasons[reasons[key]]}`);
+  } else {
+    lines.push(`weight ${DATA.exact ? "" : "about "}${shown(weights[key], 6)}`);
+    const score = scoreOf(map, query, weights[key]);
+    if (score !== null) lines.push(`score ${DATA.exact ? "" : "about "}${shown(score)}`);
+  }
+  document.getElementById("cell").textContent = lines.join("\n");
+}
+
+async function showRow() {
+  const map = mapOf(state), query = state.query, { weights } = await rowOf(map, query);
+  if (query !== state.query || map !== mapOf(state)) return;
+  const order = [...weights.keys()].filter((key) => weights[key] !== HIDDEN);
+  order.sort((a, b) => weights[b] - weights[a]);
+  document.getElementById("row-title").textContent =
+    `Query ${query} “${nameOf("queryLabels", query)}” attends to`;
+  const rows = order.slice(0, STRONGEST).map((key) => {
+    const row = document.createElement("tr"), score = scoreOf(map, query, weights[key]);
+    for (const text of [`${key} ${nameOf("keyLabels", key)}`, shown(weights[key]), shown(score)]) {
+      row.appendChild(document.createElement("td")).textContent = text;
+    }
+    return row;
+  });
+  document.querySelector("#row tbody").replaceChildren(...rows);
+}
+
+listeners.push((changed) => {
+  if (["layer", "head", "batch", "query"].some((name) => changed.has(name))) showRow();
+  if (["layer", "head", "batch", "query", "key"].some((name) => changed.has(name))) tell(state.query, state.key);
+});
