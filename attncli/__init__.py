@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from attncli.problem.result import Attention
     from attncli.referee import CheckReport, check
     from attncli.referee.asserting import assert_attention
+    from attncli.view.page.inline import view
 
 # Read by the build.
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ __all__ = [
     "pose",
     "project",
     "solve",
+    "view",
 ]
 
 # Handed out when asked for, so that `attncli --help` need not import NumPy.
@@ -86,6 +88,7 @@ _HOMES = {
     "project": "problem.projection",
     "Attention": "problem.result",
     "solve": "api",
+    "view": "view.page.inline",
 }
 
 

@@ -50,7 +50,8 @@ def figure_target(option: str, path: str) -> Target:
     if path and not suffix and is_direct(path):
         return Target(path, "png")
     if suffix not in _FORMATS:
-        raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
+        page = ", or an .html page" if option == "--out" else ""
+        raise UsageError(f"{option}: expected a .png, .svg or .pdf file{page}; found {path!r}")
     return Target(path, _FORMATS[suffix])
 
 

@@ -53,7 +53,8 @@ class PictureOptions:
     out: str | None = option(
         MOST_USED,
         "PATH",
-        "Draw into a .png, .svg or .pdf file. Default: draw in the terminal.",
+        "Draw into a .png, .svg or .pdf file, or make an .html page to explore. Default: draw in "
+        "the terminal.",
         "--out",
         "-o",
     )
@@ -201,12 +202,19 @@ def heatmap(
 
     Example: attncli heatmap q.csv k.csv --out weights.png
 
+    Example: attncli heatmap q.csv k.csv --out weights.html
+
     Example: attncli heatmap layer.npz --causal --head 0:4 --tokens tokens.txt
     """
     from attncli.loading import split_member
     from attncli.save.files import refuse_inputs, refuse_unwritable
     from attncli.view.pictures.making import Wish
 
+    if drawing.out is not None and drawing.out.lower().endswith((".html", ".htm")):
+        from attncli.cli.page import write_page
+
+        write_page(drawing, pick, average, options, run)
+        return
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     refuse_average_of_one(pick, average)

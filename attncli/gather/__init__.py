@@ -8,7 +8,7 @@ from attncli.errors import warn
 from attncli.gather.entries import MODELS, NORMS, PROJECTIONS, missing_input
 from attncli.gather.finished import Finished, is_finished, take_finished
 from attncli.gather.reader import Gathered, Reader, refuse_plain_scaled
-from attncli.gather.sources import LeftOut, dump_file, one_layer, problem_source
+from attncli.gather.sources import LeftOut, dump_file, one_layer, problem_source, recorded_layers
 from attncli.loading import refuse_two_streams
 
 if TYPE_CHECKING:
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from attncli.gather.finished import Kind
 
-__all__ = ["Finished", "Gathered", "advise_on_dtype", "dump_file", "gather", "one_layer"]
+__all__ = [
+    "Finished",
+    "Gathered",
+    "advise_on_dtype",
+    "dump_file",
+    "gather",
+    "one_layer",
+    "recorded_layers",
+]
 
 # What makes query, key and value out of embeddings, or belongs to it.
 _OF_EMBEDDINGS = {"x", "positions", "transposed", *MODELS, *PROJECTIONS, *NORMS}

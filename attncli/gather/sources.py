@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["LeftOut", "dump_file", "one_layer", "problem_source"]
+__all__ = ["LeftOut", "dump_file", "one_layer", "problem_source", "recorded_layers"]
 
 _LISTED = 16
 # How `attncli.capture` names its files, and the entry of their metadata that holds the options.
@@ -110,11 +110,7 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
     UsageError
         There is no such layer or call, or there are several layers and none is chosen.
     """
-    calls: dict[int, dict[int, str]] = {}
-    for path in sorted(Path(folder).iterdir()):
-        if numbers := _DUMP.fullmatch(path.name):
-            calls.setdefault(int(numbers[1]), {})[int(numbers[2])] = str(path)
-    name = printable(folder)
+    calls, name = _recorded(folder), printable(folder)
     if not calls:
         raise InputError(
             f"{name} is a folder without recorded calls (layer-000-call-0000.safetensors)",
@@ -133,6 +129,20 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
             f"{name}: layer {chosen} has no call {number}", hint=_listed(calls[chosen])
         )
     return calls[chosen][number]
+
+
+def recorded_layers(folder: str) -> list[int]:
+    """Return the layers in a folder that `attncli.capture` wrote, in their order."""
+    return [*_recorded(folder)]
+
+
+def _recorded(folder: str) -> dict[int, dict[int, str]]:
+    """Return the files of a folder by layer and call."""
+    calls: dict[int, dict[int, str]] = {}
+    for path in sorted(Path(folder).iterdir()):
+        if numbers := _DUMP.fullmatch(path.name):
+            calls.setdefault(int(numbers[1]), {})[int(numbers[2])] = str(path)
+    return calls
 
 
 def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:

@@ -48,9 +48,12 @@ class Map:
     lse : ndarray (L,) or None
         The page gives scores as ln weight + lse.
     reasons : ndarray (L, S) of uint8, or None
-        0 where the query sees the key; otherwise the number of a reason. Maps may share an array.
+        0 where the query sees the key; otherwise bit n stands for reason n. Maps may share an
+        array.
     stats : mapping of str to float
         ``entropy``, ``distance`` and ``first``, to sort by.
+    labels : (sequence of str or None, sequence of str or None)
+        The names of queries and keys.
     """
 
     layer: int
@@ -60,6 +63,7 @@ class Map:
     lse: Array | None = None
     reasons: Array | None = None
     stats: Mapping[str, float | None] | None = None
+    labels: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None)
 
     @property
     def name(self) -> str:
@@ -86,10 +90,8 @@ def page(
     maps: Sequence[Map],
     *,
     title: str,
-    query_labels: Sequence[str] | None = None,
-    key_labels: Sequence[str] | None = None,
     layers: Mapping[int, str] | None = None,
-    reasons: Sequence[str] = ("",),
+    reasons: Sequence[str] = (),
     patches: Patches | None = None,
 ) -> str:
     """Return the page.
@@ -98,11 +100,10 @@ def page(
     ----------
     maps : sequence of Map
     title : str
-    query_labels, key_labels : sequence of str, optional
     layers : mapping of int to str, optional
         Names of the layers.
     reasons : sequence of str
-        Why a key is hidden, by number.
+        Why a key is hidden: up to 8 sentences.
     patches : Patches, optional
 
     Returns
@@ -116,25 +117,29 @@ def page(
     for one in maps:
         if one.reasons is not None:
             shared.setdefault(id(one.reasons), len(shared))
-    data = {
+    names: dict[Sequence[str] | None, int] = {}
+    top = max((float(one.weights.max(initial=0)) for one in maps), default=1.0) or 1.0
+    data: dict[str, Any] = {
         "side": SIDE,
         "exact": exact,
-        "top": max((float(one.weights.max(initial=0)) for one in maps), default=1.0) or 1.0,
-        "maps": [_facts(one, shared) for one in maps],
-        "queryLabels": None if query_labels is None else [*query_labels],
-        "keyLabels": None if key_labels is None else [*key_labels],
+        "top": top,
+        "maps": [_facts(one, shared, names) for one in maps],
+        "labels": [*names],
         "layers": layers,
         "reasons": [*reasons],
         "patches": None if patches is None else {"grid": patches.grid, "image": patches.image},
         "note": "" if exact else "Weights are shown with 8 bits here: the page would be too large.",
     }
-    packed = "\n".join(_blocks(maps, shared, data["top"], exact=exact))
+    packed = "\n".join(_blocks(maps, shared, top, exact=exact))
     return _filled(title, _as_script(json.dumps(data)), packed)
 
 
-def _facts(one: Map, shared: Mapping[int, int]) -> dict[str, Any]:
-    """Return what the page knows of a map before it unpacks anything."""
+def _facts(
+    one: Map, shared: Mapping[int, int], names: dict[Sequence[str] | None, int]
+) -> dict[str, Any]:
+    """Return what the page knows of a map before it unpacks anything; add its labels to `names`."""
     queries, keys = one.weights.shape
+    labels = [label and tuple(label) for label in one.labels]
     return {
         "name": one.name,
         "layer": one.layer,
@@ -142,6 +147,8 @@ def _facts(one: Map, shared: Mapping[int, int]) -> dict[str, Any]:
         "head": one.head,
         "queries": queries,
         "keys": keys,
+        "queryLabels": names.setdefault(labels[0], len(names)),
+        "keyLabels": names.setdefault(labels[1], len(names)),
         "top": float(one.weights.max(initial=0)) or 1.0,
         "lse": None if one.lse is None else [_finite(x) for x in one.lse.tolist()],
         "reasons": None if one.reasons is None else shared[id(one.reasons)],
@@ -180,8 +187,9 @@ def _tiles(array: Array) -> Iterator[tuple[int, int, Array]]:
 
 def _roots(weights: Array, top: float, steps: int) -> Array:
     """Return weights as whole numbers up to `steps`: square roots keep small ones apart."""
-    shares = np.sqrt(np.clip(weights / top, 0, 1))
-    return np.rint(steps * shares).astype(np.uint8)
+    shares: Array = np.sqrt(np.clip(weights / top, 0, 1))
+    codes: Array = np.rint(steps * shares).astype(np.uint8)
+    return codes
 
 
 def _step(length: int) -> int:

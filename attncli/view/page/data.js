@@ -87,8 +87,13 @@ function scoreOf(map, query, weight) {
 }
 
 function nameOf(side, index) {
-  const names = DATA[side];
+  const names = DATA.labels[mapOf(state)[side]];
   return names && names[index] !== undefined && names[index] !== "" ? names[index] : String(index);
+}
+
+// Every sentence whose bit is set.
+function whyHidden(bits) {
+  return DATA.reasons.filter((_, bit) => (bits >> bit) & 1).join("; ");
 }
 
 function shown(number, digits = 4) {

@@ -8,7 +8,7 @@ async function tell(query, key) {
   if (ticket !== told) return;
   const lines = [`query ${query} “${nameOf("queryLabels", query)}”`, `key ${key} “${nameOf("keyLabels", key)}”`];
   if (weights[key] === HIDDEN) {
-    lines.push("weight 0", `hidden by ${DATA.reasons[reasons[key]]}`);
+    lines.push("weight 0", `hidden: ${whyHidden(reasons[key])}`);
   } else {
     lines.push(`weight ${DATA.exact ? "" : "about "}${shown(weights[key], 6)}`);
     const score = scoreOf(map, query, weights[key]);

@@ -35,7 +35,8 @@ function writeLink() {
   for (const [name, value] of Object.entries(state)) {
     if (typeof value === "boolean") { if (value) link.set(name, "1"); } else link.set(name, value);
   }
-  history.replaceState(null, "", `#${link}`);
+  // The frame of a notebook has no address to change.
+  try { history.replaceState(null, "", `#${link}`); } catch { /* the state is not kept there */ }
 }
 
 // Change what is shown; `changed` holds the names of what is new.

@@ -1,0 +1,140 @@
+"""From a problem or finished weights to the maps of the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.engine import attend
+from attncli.errors.names import HIDING_RULES
+from attncli.numerics.indices import EVERYTHING, Picked
+from attncli.summaries.row_blocks import Computed, Given
+from attncli.summaries.stats import HeadStats, statistics
+from attncli.view.page import Map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from attncli.problem.problem import Problem
+
+__all__ = ["REASONS", "MapMaker"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# Why a key is hidden: bit n of a reason stands for the sentence n. The order is that of
+# HIDING_RULES; a bias of −inf comes last.
+REASONS = (
+    "the mask does not let the query attend to the key",
+    "the padding mask marks the key as padding",
+    "the key is padding: it lies beyond the length of the keys",
+    "the query is padding: it lies beyond the length of the queries",
+    "causal: the key comes after the query",
+    "the key lies outside the window",
+    "the key belongs to another segment",
+    "the score is −inf: a mask or bias adds −inf",
+)
+# The bit of the last one.
+_INFINITE = 1 << len(HIDING_RULES)
+
+
+class MapMaker:
+    """Makes the maps of one layer after the other; equal reasons share one array.
+
+    Parameters
+    ----------
+    threads : int, optional
+    progress : callable, optional
+        Called with the numbers of maps done and of maps in all of a layer.
+
+    Attributes
+    ----------
+    fully_masked : int
+        How many queries of the last layer see no key.
+    """
+
+    def __init__(
+        self, threads: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.threads = threads
+        self.progress = progress
+        self.fully_masked = 0
+        self._shared: dict[tuple[tuple[int, ...], bytes], Array] = {}
+
+    def maps(
+        self, source: Problem | Given, *, layer: int = 0, picked: Picked = EVERYTHING
+    ) -> list[Map]:
+        """Return a map of each batch entry and head.
+
+        Parameters
+        ----------
+        source : Problem or Given
+        layer : int
+        picked : Picked
+            Which of all batch entries and heads the source has.
+        """
+        self.fully_masked = 0
+        weights = source if isinstance(source, Given) else Computed(source, self.threads)
+        counts, labels = weights.shape[:2], weights.labels
+        parts = self._given(source) if isinstance(source, Given) else self._computed(source)
+        made = []
+        for place, stats, (cells, lse, reasons) in zip(
+            np.ndindex(*counts), statistics(weights), parts, strict=True
+        ):
+            batch, head = (number or 0 for number in picked.place(*place))
+            facts = _sortable(stats)
+            made.append(Map(layer, batch, head, cells, lse, reasons, facts, labels))
+            if self.progress is not None:
+                self.progress(len(made), counts[0] * counts[1])
+        return made
+
+    def _computed(self, problem: Problem) -> Iterator[tuple[Array, Array | None, Array | None]]:
+        for batch, head in np.ndindex(*problem.shape[:2]):
+            part = problem.select(batch=batch, head=head)
+            answer, fully_masked = attend(part, ("weights", "lse"), threads=self.threads)
+            self.fully_masked += fully_masked
+            weights = np.asarray(answer.weights).reshape(part.shape[2:])
+            lse = np.asarray(answer.lse).reshape(part.shape[2])
+            yield weights.astype(np.float32, copy=False), lse, self._share(_reasons(part))
+
+    def _given(self, given: Given) -> Iterator[tuple[Array, Array | None, Array | None]]:
+        for place in np.ndindex(*given.shape[:2]):
+            hidden = None if given.hidden is None else given.hidden[place]
+            reasons = (
+                None
+                if hidden is None
+                else self._share(np.where(hidden, np.uint8(_INFINITE), np.uint8(0)))
+            )
+            weights = np.maximum(given.array[place], 0)  # roundings may leave less
+            yield weights.astype(np.float32, copy=False), None, reasons
+
+    def _share(self, reasons: Array | None) -> Array | None:
+        if reasons is None or not reasons.any():
+            return None
+        import hashlib  # noqa: PLC0415 - only here
+
+        reasons = np.ascontiguousarray(reasons, np.uint8)
+        name = reasons.shape, hashlib.sha256(reasons.data).digest()
+        return self._shared.setdefault(name, reasons)
+
+
+def _reasons(part: Problem) -> Array | None:
+    """Return which rules hide each key, of one batch entry and head; a bit for each rule."""
+    visible, (queries, keys) = part.visible, part.shape[2:]
+    found = np.zeros((queries, keys), np.uint8)
+    for bit, rule in enumerate(HIDING_RULES):
+        given = getattr(visible, rule)
+        if given is None or given is False:
+            continue
+        seen = visible.under(**{rule: given}).tile(0, 0, (0, queries), (0, keys))
+        if seen is not None:
+            found |= np.where(seen, np.uint8(0), np.uint8(1 << bit))
+    if part.bias is not None:
+        hides = part.bias[0, 0] == -np.inf
+        found |= np.where(hides, np.uint8(_INFINITE), np.uint8(0))
+    return found
+
+
+def _sortable(stats: HeadStats) -> dict[str, float | None]:
+    return {"entropy": stats.entropy, "distance": stats.distance, "first": stats.first_key}
