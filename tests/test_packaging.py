@@ -103,7 +103,7 @@ def test_the_wheel_holds_the_package_alone(built: Path) -> None:
     sources = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "attncli").rglob("*.*")
-        if path.suffix in (".py", ".toml", ".html", ".css", ".js")
+        if path.suffix in (".py", ".toml", ".csv", ".html", ".css", ".js")
     }
     assert package == {*sources, "attncli/py.typed"}
     rest = {name.partition("/")[2] for name in names - package}

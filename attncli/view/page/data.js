@@ -79,6 +79,12 @@ function mapOf(state) {
     map.head === state.head) || DATA.maps[0];
 }
 
+// Where a map belongs, as far as there are others.
+function placeOf(map) {
+  const parts = ["layer", "batch", "head"].filter((name) => DATA.maps.some((other) => other[name] !== map[name]));
+  return parts.map((name) => `${name} ${map[name]}`).join(", ");
+}
+
 // ln weight + lse is the score: so the page need not hold both.
 function scoreOf(map, query, weight) {
   if (weight <= 0 || !map.lse) return null;

@@ -23,7 +23,7 @@ function thumbnail(map) {
   const button = document.createElement("button"), text = document.createElement("span");
   button.type = "button";
   const number = map.stats && map.stats[state.sort];
-  const name = `layer ${map.layer}, head ${map.head}`;
+  const name = placeOf(map);
   text.textContent = state.sort === "order" || number === undefined || number === null
     ? name : `${name}: ${shown(number, 2)}`;
   const canvas = document.createElement("canvas");

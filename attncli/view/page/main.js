@@ -54,6 +54,7 @@ function showControls() {
     tab.tabIndex = chosen ? 0 : -1;
     document.getElementById(`view-${name}`).hidden = !chosen;
   }
+  document.getElementById("where").textContent = placeOf(mapOf(state));
   drawLegend(state);
 }
 

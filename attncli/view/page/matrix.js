@@ -6,8 +6,9 @@ let awaited = false;
 
 // Pixels of a cell, the room of the labels, and their letters.
 function geometry() {
-  const map = mapOf(state), longest = Math.max(map.queries, map.keys);
-  const fit = Math.max(1, Math.min(40, Math.floor((Math.min(innerWidth, 1100) - 380) / longest)));
+  const map = mapOf(state), aside = innerWidth > 800 ? 480 : 150;
+  const across = (Math.min(innerWidth, 1400) - aside) / map.keys, down = (innerHeight * 0.76 - 100) / map.queries;
+  const fit = Math.floor(Math.max(across < 9 ? 0 : 9, Math.min(40, across, down)));
   const cell = Math.max(1, Math.min(64, Math.round(Math.max(fit, 2) * 2 ** state.zoom)));
   const labelled = cell >= 9;
   return { map, cell, labelled, left: labelled ? 110 : 38, top: labelled ? 90 : 18,
