@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attncli.view.pictures.making import Wish
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["heatmap"]
+__all__ = ["PictureOptions", "heatmap"]
 
 # Longer titles take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
