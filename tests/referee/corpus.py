@@ -5,9 +5,9 @@ from __future__ import annotations
 from referee import (  # noqa: F401 - they fill CASES
     cases_heads,
     cases_kernels,
-    cases_later,
     cases_layers,
     cases_masks,
+    cases_reports,
     cases_rope,
     cases_scores,
     cases_torch,

@@ -11,12 +11,11 @@ from referee.plain import Given, draw, softmax
 import attncli
 
 SHAPE = (2, 4, 24, 8)
+_PARTS = ("scale", "causal", "window", "rope", "lengths", "softcap")
 NAMED = [
     case.name
     for case in chosen()
-    if all(len(parts) == 1 for parts in case.names)
-    and case.names
-    and case.part in ("scale", "causal", "window", "rope", "lengths", "softcap")
+    if case.names and case.part in _PARTS and all(len(parts) == 1 for parts in case.names)
 ]
 
 

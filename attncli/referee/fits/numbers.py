@@ -1015,7 +1015,9 @@ def some_components(case: Case) -> Mistake | None:
         return None
     step = max(1, width // 32)
     # A loop that ends too soon, or begins too late, leaves out one.
-    counts = sorted({*range(step, width, step), width - 1} - {0})
+    # What a block, or a head of another model, has: 64 of 96, 512 of 576.
+    block = 16 if width <= 256 else 64
+    counts = sorted({*range(step, width, step), *range(block, width, block), width - 1} - {0})
     parts = [slice(0, count) for count in counts]
     parts += [slice(width - count, width) for count in counts]
     usual = case.pipe.score == "dot" and math.isclose(case.problem.scale, width**-0.5)

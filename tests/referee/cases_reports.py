@@ -1,16 +1,12 @@
-"""What the first referee did not name: each case is one of its reports, or one like it."""
+"""Reports from the field, and mistakes like them."""
 
 from __future__ import annotations
 
 import numpy as np
-from referee.case import family as _family
-from referee.cases_kernels import GRIDS, _float8, _int8
+from referee.case import family
+from referee.cases_kernels import GRIDS, _float8
 from referee.cases_layers import _NORM, normed, norms
-from referee.plain import as_bfloat16, cut, joined, of_bits, rotate, softmax
-
-
-def family(*args, **options):
-    _family(*args, later=True, **options)
+from referee.plain import as_bfloat16, cut, joined, rotate, softmax
 
 
 def _pad_both(array):
@@ -20,7 +16,7 @@ def _pad_both(array):
 
 
 family(
-    "later/padded",
+    "reports/padded",
     {
         "other_length": lambda g: _pad_both(g.weights()),
     },
@@ -28,7 +24,7 @@ family(
     output="weights",
 )
 family(
-    "later/signs",
+    "reports/signs",
     {
         "dropped_weights_negative": lambda g: np.where(
             g.random.random((1, 2, 9, 9)) < 0.3, -g.weights(), g.weights()
@@ -39,7 +35,7 @@ family(
 )
 for _shape in ((5, 3), (2, 4, 6, 8)):
     family(
-        f"later/memory {len(_shape)}-D",
+        f"reports/memory {len(_shape)}-D",
         {
             "memory_order_row": lambda g: g.attend().ravel(order="F").reshape(g.q.shape),
             "memory_order_column": lambda g: g.attend().ravel().reshape(g.q.shape, order="F"),
@@ -47,7 +43,7 @@ for _shape in ((5, 3), (2, 4, 6, 8)):
         shapes=_shape,
     )
 family(
-    "later/memory of inputs",
+    "reports/memory of inputs",
     {
         "value_memory_order|value_reshaped": lambda g: g.attend(
             v=g.v.ravel(order="F").reshape(g.v.shape)
@@ -59,7 +55,7 @@ family(
     shapes=((6, 8), (7, 8), (7, 5)),
 )
 family(
-    "later/mask repeated",
+    "reports/mask repeated",
     {
         # Heads stand before batch entries, and each entry's mask is repeated for neighbours.
         "mask_repeated_for_heads_first|inputs_misplaced": lambda g: g.attend(
@@ -73,7 +69,7 @@ family(
     options=lambda r: {"mask": r.random((3, 1, 10, 10)) < 0.7},
 )
 family(
-    "later/padding repeated",
+    "reports/padding repeated",
     {
         "key_padding_mask_repeated_for_heads_first|inputs_misplaced": lambda g: g.attend(
             np.repeat(g["key_padding_mask"], 4, 0).reshape(4, 3, 1, 10).swapaxes(0, 1)
@@ -83,7 +79,7 @@ family(
     options={"key_padding_mask": np.arange(10) < np.array([[4], [9], [7]])},
 )
 family(
-    "later/tail 96",
+    "reports/tail 96",
     {
         "some_components": lambda g: g.attend(q=g.q[..., :64], k=g.k[..., :64]),
         "some_components @ scaled": lambda g: g.attend(
@@ -94,7 +90,7 @@ family(
     shapes=(1, 2, 12, 96),
 )
 family(
-    "later/tail 576",
+    "reports/tail 576",
     {
         "some_components": lambda g: g.attend(q=g.q[..., :512], k=g.k[..., :512]),
         "some_components @ scaled": lambda g: g.attend(
@@ -123,13 +119,10 @@ def _angles(g, *names):
 
 
 family(
-    "later/rope in bfloat16",
+    "reports/rope in bfloat16",
     {
         "rope_positions_frequencies_and_angles_in_bfloat16|rope_angles_in_bfloat16": lambda g: (
             _angles(g, "frequencies", "positions", "angles")
-        ),
-        "rope_positions_in_bfloat16+rope_frequencies_in_bfloat16": lambda g: _angles(
-            g, "frequencies", "positions"
         ),
     },
     shapes=((1, 2, 8, 16), (1, 2, 600, 16)),
@@ -157,7 +150,7 @@ def _online(g, block, *, rescaled=True, own=False, beta=True):
 
 
 for _size in (16, 32):
-    _family(
+    family(
         f"online/maximum {_size}",
         {
             f"online_sums_stale_{_size}": lambda g, n=_size: _online(g, n, rescaled=False),
@@ -165,7 +158,7 @@ for _size in (16, 32):
         },
         shapes=((1, 2, 12, 16), (1, 2, 70, 16)),
     )
-    _family(
+    family(
         f"online/block maximum {_size}",
         {f"online_own_maxima_{_size}": lambda g, n=_size: _online(g, n, beta=False)},
         shapes=((1, 2, 12, 16), (1, 2, 70, 16)),
@@ -176,20 +169,13 @@ _LAST = (
     "causal_in_first_block_of_64",
 )
 family(
-    "later/last block",
+    "reports/last block",
     {
         "|".join(_LAST[:-1]): lambda g: g.attend(g.tril | ((g.i >= 64) & (g.j >= 64))),
         "|".join(_LAST): lambda g: g.attend(g.tril | (g.j >= 64)),
     },
     shapes=(1, 2, 72, 8),
     options={"causal": True},
-)
-norms(
-    {
-        "norm_weights_exchanged": lambda q, k: (normed(q, _NORM[1]), normed(k, _NORM[0])),
-        "norms_missing+unscaled": lambda q, k: (q * 6**0.5, k),
-    },
-    later=True,
 )
 
 
@@ -204,15 +190,17 @@ norms(
             normed(_turned(k, 2), _NORM[1]),
         ),
         "norms_missing": lambda q, k: (_turned(q, 4), _turned(k, 2)),
+        # Without a rotation this changes no score.
+        "norm_weights_exchanged": lambda q, k: (
+            _turned(normed(q, _NORM[1]), 4),
+            _turned(normed(k, _NORM[0]), 2),
+        ),
     },
     rope="half",
-    later=True,
 )
 family(
-    "later/weights in 8 bits",
+    "reports/weights in 8 bits",
     {
-        "normalised_weights_in_int8_scaled": lambda g: _int8(g.weights(), (0, 1, 2, 3)) @ g.v,
-        "normalised_weights_in_int8_by_token": lambda g: _int8(g.weights(), (3,)) @ g.v,
         "normalised_weights_in_int8": lambda g: np.round(g.weights() * 127) / 127 @ g.v,
         **{
             f"normalised_weights_in_{f}": lambda g, f=f: _float8(g.weights(), f) @ g.v
@@ -234,13 +222,13 @@ def _other_unit(g):
 
 
 family(
-    "later/scales",
+    "reports/scales",
     {"cache_in_int8_values_by_k_scale": _other_unit},
     shapes=((1, 2, 20, 16), (1, 2, 30, 16)),
     change=lambda a: [a[0], a[1], 3 * a[2]],
 )
 family(
-    "later/scale by position",
+    "reports/scale by position",
     {
         "scale_by_position|scale_by_query": lambda g: g.attend(
             g.tril, scale=np.log(g.i + 2) / np.log(24) / 4
@@ -253,7 +241,7 @@ family(
     options={"causal": True},
 )
 family(
-    "later/odd scale",
+    "reports/odd scale",
     {
         "another_scale+window_ignored|another_scale+window_right_only": lambda g: g.attend(
             g.tril, scale=0.31
@@ -263,7 +251,7 @@ family(
     options={"causal": True, "window": (5, 0)},
 )
 family(
-    "later/odd scale and mask",
+    "reports/odd scale and mask",
     {"another_scale+causal_missing": lambda g: g.attend(scale=0.31)},
     shapes=(1, 2, 24, 16),
     options={"causal": True},
@@ -278,7 +266,7 @@ def _zero_slot(g):
 
 for _keys in (30, 120):
     family(
-        f"later/bfloat16 decoding {_keys}",
+        f"reports/bfloat16 decoding {_keys}",
         {"last_slot_unwritten": _zero_slot},
         shapes=((2, 4, 1, 32), (2, 4, _keys, 32)),
         dtype="bfloat16",
@@ -304,7 +292,7 @@ _WHOLE = {"dtype": "float64", "shapes": (2, 4, 12, 16), "beside": _ROUNDED}
 
 
 family(
-    "later/float32 softmax plain",
+    "reports/float32 softmax plain",
     {
         "|".join(_ROUNDED): _eager,
         "unscaled": lambda g: _eager(g, scale=1),
@@ -320,7 +308,7 @@ family(
     **_WHOLE,
 )
 family(
-    "later/float32 softmax causal",
+    "reports/float32 softmax causal",
     {
         "causal_missing": _eager,
         "unscaled": lambda g: _eager(g, g.tril, scale=1),
@@ -332,7 +320,7 @@ family(
     **_WHOLE,
 )
 family(
-    "later/float32 softmax padding",
+    "reports/float32 softmax padding",
     {
         "key_padding_mask_ignored": _eager,
         "key_padding_mask_inverted": lambda g: _eager(g, ~_PADS[:, None, None]),
@@ -342,7 +330,7 @@ family(
     **_WHOLE,
 )
 family(
-    "later/float32 softmax window",
+    "reports/float32 softmax window",
     {
         "window_ignored": _eager,
         "window_left_short": lambda g: _eager(g, (g.j >= g.i - 2) & (g.j <= g.i + 2)),
@@ -351,7 +339,7 @@ family(
     **_WHOLE,
 )
 family(
-    "later/float32 softmax rope",
+    "reports/float32 softmax rope",
     {
         "rope_missing": _eager,
         "rope_pairing": lambda g: _eager(
@@ -362,7 +350,7 @@ family(
     **_WHOLE,
 )
 family(
-    "later/float32 softmax alibi",
+    "reports/float32 softmax alibi",
     {
         "alibi_ignored": _eager,
         "alibi_slopes_reversed": lambda g: _eager(
@@ -379,30 +367,25 @@ def _merged(g, axes, scale=None):
     return softmax(g.scores(scale=scale), axes)
 
 
-_NAMED = {"BL": (0, 2), "HL": (1, 2), "BH": (0, 1), "BHL": (0, 1, 2), "HS": (1, 3), "BS": (0, 3)}
+_MERGED = {
+    "batch_and_queries": (0, 2),
+    "heads_and_queries": (1, 2),
+    "batch_and_heads": (0, 1),
+    "batch_heads_and_queries": (0, 1, 2),
+}
 family(
-    "later/merged axes",
+    "reports/merged axes",
     {
-        **{
-            f"softmax_over_{name.lower()}|softmax_over_merged_axes @ context": lambda g, a=axes: (
-                _merged(g, a) @ g.v
-            )
-            for name, axes in _NAMED.items()
-        },
-        **{
-            f"softmax_over_{name.lower()}|softmax_over_merged_axes @ weights": lambda g, a=axes: {
-                "weights": _merged(g, a)
-            }
-            for name, axes in _NAMED.items()
-        },
-        "softmax_over_all_rows|softmax_over_merged_axes|softmax_over_bhls @ all": lambda g: (
-            _merged(g, (0, 1, 2, 3)) @ g.v
-        ),
+        f"softmax_over_{name} @ {output}": lambda g, a=axes, o=output: (
+            {o: _merged(g, a) @ g.v if o == "context" else _merged(g, a)}
+        )
+        for name, axes in _MERGED.items()
+        for output in ("context", "weights")
     },
     shapes=((3, 2, 5, 8), (3, 2, 7, 8)),
 )
 family(
-    "later/merged axes of one query",
+    "reports/merged axes of one query",
     {
         "softmax_over_queries|softmax_over_merged_axes|softmax_over_heads|softmax_over_batch": (
             lambda g: {"weights": np.ones((1, 1, 1, 9))}
@@ -411,25 +394,12 @@ family(
     shapes=((1, 1, 1, 8), (1, 1, 9, 8)),
 )
 family(
-    "later/nan and axes",
+    "reports/nan and axes",
     {
         "axes_blhx+blind_rows_nan|axes_blhx+rows_of_nan": lambda g: (
             softmax(np.where(g["mask"], g.scores(), -np.inf)) @ g.v
         ).swapaxes(1, 2),
-        "unscaled+axes_blhx+blind_rows_nan|unscaled+axes_blhx": lambda g: (
-            softmax(np.where(g["mask"], g.scores(scale=1), -np.inf)) @ g.v
-        ).swapaxes(1, 2),
     },
     shapes=(2, 4, 6, 8),
     options=lambda r: {"mask": (r.random((6, 6)) < 0.7) & (np.arange(6) != 2)[:, None]},
-)
-family(
-    "later/products",
-    {
-        "products_in_bfloat16+unscaled": lambda g: (
-            of_bits(softmax(g.scores(q=of_bits(g.q, 8), k=of_bits(g.k, 8), scale=1)), 8)
-            @ of_bits(g.v, 8)
-        ),
-    },
-    shapes=((1, 1, 20, 16), (1, 1, 40, 16)),
 )
