@@ -239,9 +239,9 @@ def _averaged(pipe: Pipeline) -> Pipeline | None:
 
 
 HEADS.add("heads_reshaped_in", _reshaped(*_INPUTS))
-HEADS.add("heads_reshaped_out", _reshaped("context"), needs="heads rows", writes=(True))
+HEADS.add("heads_reshaped_out", _reshaped("context"), needs="heads rows", writes=True)
 HEADS.add(
-    "heads_transposed_twice", _reshaped("context", back=True), needs="heads rows", writes=(True)
+    "heads_transposed_twice", _reshaped("context", back=True), needs="heads rows", writes=True
 )
 HEADS.add("heads_reshaped", _reshaped(*_INPUTS, "context"), needs="heads rows")
 HEADS.add("strides_ignored", _reshaped(*_INPUTS, back=True))
@@ -285,7 +285,7 @@ HEADS.add(
     variant_of=("heads_interleaved_in", "heads_interleaved_out"),
 )
 HEADS.add("heads_interleaved_in", _cut(taken=True, joined=False))
-HEADS.add("heads_interleaved_out", _cut(taken=False, joined=True), needs="heads", writes=(True))
+HEADS.add("heads_interleaved_out", _cut(taken=False, joined=True), needs="heads", writes=True)
 HEADS.add("weights_averaged_before_values", _averaged, needs="heads")
 
 

@@ -400,12 +400,12 @@ def _poured(order: str) -> Change:
 
 
 _ORDERS = list(permutations(range(4)))
-AXES.add("sinks_as_{}_column", _with_sinks, values=("first", "last"), reshapes=(True))
-AXES.add("axes_of_length_1", _other_shape(_same_but_ones), reshapes=(True))
+AXES.add("sinks_as_{}_column", _with_sinks, values=("first", "last"), reshapes=True)
+AXES.add("axes_of_length_1", _other_shape(_same_but_ones), reshapes=True)
 AXES.add(
     "axes_joined",
     _other_shape(_same_count),
-    reshapes=(True),
+    reshapes=True,
     variant_of=(
         "heads_packed",
         "heads_packed_untransposed",
@@ -413,10 +413,10 @@ AXES.add(
     ),
 )
 AXES.add("sequence_first", _sequence_first)
-AXES.add("heads_packed", _packed(transposed=True), reshapes=(True))
-AXES.add("heads_not_joined", _unjoined, reshapes=(True))
-AXES.add("heads_packed_untransposed", _packed(transposed=False), reshapes=(True))
-AXES.add("weights_averaged", _average, option="--average-heads", reshapes=(True))
+AXES.add("heads_packed", _packed(transposed=True), reshapes=True)
+AXES.add("heads_not_joined", _unjoined, reshapes=True)
+AXES.add("heads_packed_untransposed", _packed(transposed=False), reshapes=True)
+AXES.add("weights_averaged", _average, option="--average-heads", reshapes=True)
 AXES.add(
     "axes_{}",
     lambda value: _ordered(value[2]),
@@ -455,5 +455,5 @@ def _pooled(pool: Callable[..., Array], axis: int) -> Change:
 
 
 for _done, _pool in (("averaged", np.mean), ("summed", np.sum)):
-    AXES.add(f"context_{_done}_over_heads", _pooled(_pool, 1), reshapes=(True))
-AXES.add("context_averaged_over_queries", _pooled(np.mean, 2), reshapes=(True))
+    AXES.add(f"context_{_done}_over_heads", _pooled(_pool, 1), reshapes=True)
+AXES.add("context_averaged_over_queries", _pooled(np.mean, 2), reshapes=True)

@@ -790,7 +790,7 @@ BEHIND.add(
     fix="compare the output of attention, before the residual connection",
     shows="a context as wide as what is added",
     needs="batch heads rows",
-    writes=(True),
+    writes=True,
 )
 for _of, _residual in (
     ("output", False),

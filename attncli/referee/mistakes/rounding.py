@@ -311,7 +311,7 @@ PRODUCTS.add(
     ),
     stage=stages.PRODUCTS,
     variant_of=_EXACT,
-    roughly=(True),
+    roughly=True,
 )
 
 

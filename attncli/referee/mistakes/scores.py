@@ -83,7 +83,7 @@ def _of_the_embeddings(pipe: Pipeline) -> Pipeline | None:
     return pipe.but(scale=float(pipe.projected["x"].shape[-1] ** -0.5))
 
 
-SCALES.add("input_width_scale", _of_the_embeddings, projects=(True))
+SCALES.add("input_width_scale", _of_the_embeddings, projects=True)
 _scale("unscaled", lambda _: 1.0)
 _scale("scores_zero", lambda _: 0.0)
 _scale("scores_negated", lambda p: -p.scale)
