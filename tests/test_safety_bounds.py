@@ -58,9 +58,9 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         "at most 300,000 numbers, words and lists in YAML",
     ),
     "text.yaml": (lambda: b"q: |\n" + b" x\n" * (5 * MILLION), "is not a file name"),
-    "long.yaml": (lambda: b"q: " + b"x" * (66 * MILLION), "is not a file name"),
-    "too_long.yaml": (lambda: b"q: " + b"x" * (70 * MILLION), "is longer than 64 MiB"),
-    "blank.json": (lambda: b"[1" + b" " * (66 * MILLION) + b"x", "column 66000003: this is not"),
+    "long.yaml": (lambda: b"q: " + b"x" * (33 * MILLION), "is not a file name"),
+    "too_long.yaml": (lambda: b"q: " + b"x" * (34 * MILLION), "is longer than 32 MiB"),
+    "blank.json": (lambda: b"[1" + b" " * (33 * MILLION) + b"x", "column 33000003: this is not"),
     "rows.json": (
         lambda: b'{"q":[' + b"[1]," * 990_000 + b"[1,2]]}",
         "column 3960007: expected 1 item, as in the first list; found 2",
@@ -89,7 +89,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "ends.csv": (lambda: b"1,\n" * 990_000 + b"1,2\n", "line 1, column 2"),
     "long.csv": (lambda: b"1,2\n" * (40 * MILLION), "is longer than 64 MiB"),
     "comments.csv": (lambda: b"#\n" * (10 * MILLION) + b"x\n", "column 1: expected a number"),
-    "cell.csv": (lambda: b'1,"' + b"2" * (60 * MILLION), "line 1, column 2"),
+    "cell.csv": (lambda: b'1,"' + b"2" * (33 * MILLION), "line 1, column 2"),
     "blanks.csv": (lambda: b"1 " * (30 * MILLION), "found about 30,000,000"),
     "decimal.csv": (lambda: b"1;1,x" + b"1," * (4 * MILLION), "more than plain numbers"),
 }

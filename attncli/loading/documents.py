@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +16,13 @@ from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Unrea
 from attncli.loading.number import is_numeric, printed_alike
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
     from attncli.loading.source import Source
 
-__all__ = ["MAX_DEPTH", "Document", "Path", "contents", "no_collection"]
+__all__ = ["MAX_DEPTH", "Document", "Path", "contents"]
 
 # Four axes in a mapping need five levels; the rest is room for a better message.
 MAX_DEPTH = 32
@@ -68,22 +66,6 @@ class Document(NamedTuple):
     def too_deep(self, where: int | Path) -> InputError:
         """Return the error for lists beyond `MAX_DEPTH`."""
         return self.refusal(f"lists are nested deeper than {MAX_DEPTH} levels", where)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep the garbage collector still while a tree grows.
-
-    A tree has no cycles to collect, and looking for them again and again as it grows takes five
-    times as long as parsing it.
-    """
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def contents(document: Document, root: object) -> Contents:

@@ -14,7 +14,6 @@ from attncli.loading.number import (
     has_decimal_comma,
     is_attempt,
     is_numeric,
-    is_spaced,
     is_truth,
     is_whole,
 )
@@ -32,28 +31,18 @@ _UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
 _INDICES = re.compile(r"index|idx|id|row|level_0|\.\.\.1|unnamed: [\d.]+")
 _SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|rownames|{_INDICES.pattern}")
 # What stands above labels.
-_CORNERS = {
-    *("index", "idx", "id", "row", "token", "tokens", "word", "words", "label", "labels", "name"),
-    *("#", "no", "no.", "nr", "nr.", "rownames", "...1", "token_id", "token_ids", "tokenid"),
-    "input_ids",
-}
+_CORNERS = re.compile(
+    r"index|idx|id|row|tokens?|words?|labels?|name|#|n[or]\.?|rownames|\.\.\.1|token_?ids?|input_ids"
+)
 # So many numbers that follow each other are hardly chance.
 _COUNT = 3
 
 
 class Headings(NamedTuple):
-    """What of a table is names.
+    """What of a table is names: the first row, the first column.
 
-    Attributes
-    ----------
-    row : bool
-        The first row names the columns.
-    column : bool
-        The first column names the rows.
-    certain : bool
-        The corner is empty, or names labels, so that names that are numbers are names as well.
-    truths : bool
-        What is not names is true or false.
+    The names are ``certain`` below an empty corner or one that names labels: they may be numbers
+    then. With ``truths``, what is not names is true or false.
     """
 
     row: bool
@@ -67,14 +56,8 @@ def find_headings(
 ) -> Headings:
     """Tell names from numbers by the first row, the one below it, and the first column.
 
-    Parameters
-    ----------
-    first, second : list of str
-        The cells of two rows; `second` is None where there is one row.
-    labels : sequence of str or None
-        The first cells of the rows below the first.
-    header : {"auto", "yes", "no"}
-        Whether the first row names the columns.
+    ``first`` and ``second`` are the cells of two rows, ``labels`` the first cells of the rows below
+    the first.
 
     Examples
     --------
@@ -101,7 +84,12 @@ def _names(
         if corner:
             return Headings(row=True, column=False)
     if header != "no" and second is not None:
-        if wide and corner.lower() in _CORNERS and _counts(first[1:]) and _begins_row(second):
+        if (
+            wide
+            and _CORNERS.fullmatch(corner.lower())
+            and _counts(first[1:])
+            and (_is_labelled(second) or second[0].strip() == "0")
+        ):
             return Headings(row=True, column=True, certain=True)
         if header == "yes" or _is_header(first, second):
             return Headings(row=True, column=wide and _is_labelled(second))
@@ -121,16 +109,11 @@ def _counts(cells: Sequence[str], start: int = 0) -> bool:
     return [cell.strip() for cell in cells] == [str(at + start) for at in range(len(cells))]
 
 
-def _begins_row(row: list[str]) -> bool:
-    """Whether a row begins with a word, or with the first index."""
-    return _is_labelled(row) or row[0].strip() == "0"
-
-
 def _is_labelled(row: list[str]) -> bool:
     """Whether a row begins with a word: one like 50% is one only before plain numbers."""
     first, *others = row
-    meant = is_truth, is_numeric, is_spaced, has_decimal_comma
-    if not first.strip() or any(is_such(first) for is_such in meant):
+    numbers = all(map(is_numeric, first.split()))  # of none: an empty cell
+    if numbers or is_truth(first) or has_decimal_comma(first):
         return False
     return not is_attempt(first) or any(map(is_numeric, others))
 
@@ -140,9 +123,7 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     if any(map(is_numeric, first)):
         fractions = all(re.search(r"[.eE]", cell) and is_numeric(cell) for cell in second)
         return len(first) >= _COUNT and _counts(first) and all(map(is_whole, first)) and fractions
-    if any(is_spaced(cell) for cell in first) or all(map(is_truth, first)):
-        return False
-    if all(map(is_truth, first[1:])) and all(map(is_truth, second[1:])) and len(first) > 1:
+    if _are_truths(first) or (_are_truths(first[1:]) and _are_truths(second[1:])):
         return False
     return not all(map(is_attempt, first))
 
@@ -157,23 +138,18 @@ def names_behind_index(rows: Sequence[list[str]]) -> bool:
     if len(first) < 3 or any(len(row) != len(first) for row in below):
         return False
     name = first[1].strip().lower()
-    named = _SECOND_INDICES.fullmatch(name) or name in _CORNERS
+    named = _SECOND_INDICES.fullmatch(name) or _CORNERS.fullmatch(name)
     counts = any(_counts([row[0] for row in below], start) for start in (0, 1))
     return bool(named and counts and below) and all(_is_labelled(row[1:]) for row in below)
 
 
 def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
-    """Leave out columns that count the rows, and tell what else may be names.
+    """Leave out columns that count the rows, and warn of what else may be names.
 
     Raises
     ------
     InputError
         All names of the rows or the columns look like numbers in another notation.
-
-    Warns
-    -----
-    AttnWarning
-        A column is left out, or read as labels; numbers may be meant as a header or an index.
     """
     _refuse_numbers_as_names(found, header)
     if found.column_labels is None:
@@ -229,8 +205,8 @@ def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
             raise InputError(
                 f"{found.name}: line 1, column 1: expected a number; found {quoted(names[0])}, "
                 f"and the others of the first {which} are no names, either",
-                hint="write numbers in plain digits, as -1234.5; above labels, a header row has an "
-                "empty first cell",
+                hint="write numbers in plain digits, as -1234.5; where the first column holds "
+                "labels, the first cell of the header is empty",
             )
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from attncli.errors import InputError
 from attncli.errors.names import LABELS
 from attncli.errors.text import quoted
-from attncli.loading.documents import Document, Path, contents, no_collection
+from attncli.loading.documents import Document, Path, contents
 from attncli.loading.number import NumberOverflowError
-from attncli.loading.source import MOST_CELLS, open_source, too_many_cells
+from attncli.loading.source import MOST_CELLS, no_collection, open_source, too_many_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,21 +8,17 @@ import re
 from attncli.errors.text import quoted
 
 __all__ = [
-    "DECIMAL_POINTS",
     "NumberOverflowError",
     "has_decimal_comma",
     "is_attempt",
     "is_hole",
     "is_numeric",
-    "is_spaced",
     "is_truth",
     "is_whole",
     "parse_number",
     "printed_alike",
 ]
 
-# A hint.
-DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 # What stands for a number that is missing, in lower case.
 _HOLES = {"", "na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
@@ -53,15 +49,8 @@ class NumberOverflowError(Exception):
 def parse_number(text: str) -> float | None:
     """Read one number: what ``float()`` reads from ASCII without underscores.
 
-    Parameters
-    ----------
-    text : str
-        Spaces around the number are allowed; ``inf`` and ``nan`` are numbers.
-
-    Returns
-    -------
-    float or None
-        None where the text is not a number: a word, a hole, another script's digits.
+    Spaces may stand around it; ``inf`` and ``nan`` are numbers. A word, a hole, or digits of
+    another script are None.
 
     Raises
     ------
@@ -89,6 +78,8 @@ def is_numeric(text: str) -> bool:
 
     Then ``1e400``, ``1_000`` and the digits of other scripts are errors, not names.
     """
+    if text[:1].isalpha() and text[0] not in "iInN":  # a word, but for inf and nan: most labels
+        return False
     try:
         float(text)
     except ValueError:
@@ -104,12 +95,6 @@ def has_decimal_comma(text: str) -> bool:
 def is_hole(text: str) -> bool:
     """Whether a text stands for a number that is missing."""
     return text.strip().lower() in _HOLES
-
-
-def is_spaced(text: str) -> bool:
-    """Whether a text is several numbers with spaces between them."""
-    words = text.split()
-    return len(words) > 1 and all(map(is_numeric, words))
 
 
 def is_whole(text: str) -> bool:

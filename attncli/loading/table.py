@@ -14,21 +14,18 @@ import numpy as np
 
 from attncli.errors import InputError, warn
 from attncli.errors.text import counted, quoted
+from attncli.loading import source as limits
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, names_behind_index, settle
 from attncli.loading.number import (
-    DECIMAL_POINTS,
     NumberOverflowError,
     has_decimal_comma,
-    is_attempt,
     is_hole,
     is_numeric,
-    is_spaced,
     is_truth,
     parse_number,
     printed_alike,
 )
-from attncli.loading.source import MOST_CELLS, too_many_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,27 +45,25 @@ _COMMA = re.compile(
     rb'[;\t"\n] *[-+]?(?:\d*,\d{1,2}|0*,\d+|\d*,\d{4,})(?:[eE][-+]?\d+)? *(?=[;\t"\r\n]|$)'
 )
 _POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
-# What stands behind a decimal comma.
-_DECIMALS = re.compile(r"\d+(?:[eE][-+]?\d+)?")
+# 1,50, -2,00 in a row that commas separate, perhaps behind a label.
+_COMMA_PAIRS = re.compile(
+    r"(?:[^,]*, *)?[-+]?\d*,\d+(?:[eE][-+]?\d+)?(?:, +[-+]?\d*,\d+(?:[eE][-+]?\d+)?)+ *"
+)
 # The lines that tell the separator, and bytes in which they are looked for.
 _LOOKED_AT, _SAMPLE = 20, 2**16
 # Shorter tables are read sooner than the parser of long ones is imported.
 _LONG = 2**16
-# Numbers in a table of nothing else, which is read ten times as fast as others.
-_MOST_NUMBERS = 5_000_000
 # Bytes that are parsed at once: their numbers are Python's own objects for a while.
 _BLOCK = 2**18
 _PLAIN = b"0123456789+-.eE, \n"
 
-SEPARATE = "separate the columns with commas, semicolons, tabs or blanks"
-FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
-EMPTY_ROWS = "delete the rows whose cells are all empty"
-_A_TITLE = "if the first line is a title, delete it, or begin it with #"
-_EMPTY_CORNER = "if the first column holds labels, leave the first cell of the header empty"
-_LABELLED = "if the first column holds labels, add a header row whose first cell is empty"
-_ENDED = "the row ends with a separator that the first row lacks: end all rows with one, or none"
+_FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
+_LABELS = "if the first column holds labels, write a header row whose first cell is empty"
+_LENGTH = "every row has as many cells as the first one; begin titles and comments above it with #"
+_POINTS = "write decimal points instead of decimal commas"
 _QUOTATION = "is a quotation mark left open? One that is a label is written four times: " + '"' * 4
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
+_PLAINLY = "write numbers in plain digits, as -1234.5"
 
 Row = list[str]
 
@@ -112,18 +107,7 @@ class _Table(NamedTuple):
 
 
 def read_table(source: Source) -> LoadedArray:
-    """Read a table of numbers.
-
-    Parameters
-    ----------
-    source : Source
-        Its ``header`` says whether the first row is names: ``yes``, ``no`` or ``auto``.
-
-    Returns
-    -------
-    LoadedArray
-        Always two axes, float64, or bool where every cell is true or false; with the labels of a
-        header row and a label column where there are such.
+    """Read a table of numbers: two axes of float64, or of bool where every cell is true or false.
 
     Raises
     ------
@@ -138,9 +122,10 @@ def read_table(source: Source) -> LoadedArray:
     table = _table(source)
     if table.decimal_commas:
         warn(f"{source.name}: its decimal commas are read as decimal points")
-    found = _long(table) if len(table.data) > _LONG else None
-    if found is None:
-        found = _any(table)
+    with limits.no_collection():
+        found = _long(table) if len(table.data) > _LONG else None
+        if found is None:
+            found = _any(table)
     printed = printed_alike(table.data[:_BLOCK].decode("ascii", "replace"))
     return replace(settle(found, source.header), printed=printed, is_table=True)
 
@@ -153,7 +138,7 @@ def separator_line(data: bytes) -> tuple[str | None, bytes]:
 
 def _table(source: Source) -> _Table:
     """Return the text of a table without comments, and with what separates its cells."""
-    data = source.text_bytes()
+    data = source.text_bytes(limits.NUMBERS_LIMIT)
     if b"\n" not in data:  # Excel's CSV (Macintosh)
         data = data.replace(b"\r", b"\n")
     if not data.isascii():
@@ -164,12 +149,13 @@ def _table(source: Source) -> _Table:
     data = data[len(above) :]
     separator = named or _find_separator(data)
     cells = _count_cells(data, separator)
-    if cells > _MOST_NUMBERS:
-        raise too_many_cells(source.name, cells, _MOST_NUMBERS)
+    if cells > limits.MOST_NUMBERS:
+        raise limits.too_many_cells(source.name, cells, limits.MOST_NUMBERS)
     commas = separator in ";\t" and b"," in data and _has_decimal_commas(b"\n" + data)
     table = _Table(source, data, separator, above.count(b"\n"), commas)
-    if separator == ",":
-        _refuse_decimal_commas(table)
+    first = _sample(data)[:2]
+    if separator == "," and first and all(map(_COMMA_PAIRS.fullmatch, first)):
+        table.refuse(f"expected a number; found {quoted(first[0])}", 1, 1, _POINTS)
     _advise_on_comments(table, above)
     return table
 
@@ -223,40 +209,15 @@ def _count_cells(data: bytes, separator: str) -> int:
     return cells
 
 
-def _refuse_decimal_commas(table: _Table) -> None:
-    """Refuse numbers like ``1,50, -2,00``, which would be read as twice as many."""
-    rows = [cells for _, cells in itertools.islice(table.rows(), 2)]
-    for start in (0, 1):  # behind a label or not
-        if rows and all(_are_pairs(cells[start:]) for cells in rows):
-            found = quoted(",".join(rows[0][start : start + 2]).strip())
-            table.refuse(f"expected a number; found {found}", 1, start + 1, DECIMAL_POINTS)
-
-
-def _are_pairs(cells: Row) -> bool:
-    whole, decimals = cells[::2], cells[1::2]
-    return (
-        len(whole) == len(decimals) > 1
-        and all(_DECIMALS.fullmatch(cell) for cell in decimals)
-        and is_numeric(whole[0])
-        and all(cell.startswith(" ") and is_numeric(cell) and "." not in cell for cell in whole[1:])
-    )
-
-
 def _advise_on_comments(table: _Table, above: bytes) -> None:
     """Warn of a comment that may as well be a row: of a token that begins with #."""
+    width = _sample(table.data)[0].count(table.separator)
     for line in _sample(above)[:_LOOKED_AT]:
-        first, *others = line.replace("\t", " ").split(
-            None if table.separator == " " else table.separator
-        ) or [""]
-        rows = _sample(table.data)[:1]
-        if (
-            others
-            and all(map(is_numeric, others))
-            and len(others) == rows[0].count(table.separator)
-        ):
+        _, *others = line.split(None if table.separator == " " else table.separator) or [""]
+        if others and len(others) == width and all(map(is_numeric, others)):
             warn(
                 f"{table.source.name}: {quoted(line)} is read as a comment, since it begins with "
-                f"#. If it is a row, put its label in quotation marks: {quoted(first)}"
+                "#. If it is a row, put its label in quotation marks"
             )
 
 
@@ -318,9 +279,11 @@ def _block(lines: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
 
 def _any(table: _Table) -> LoadedArray:
     """Read any table cell by cell, and say where it is not one."""
-    cells = _count_cells(table.data, table.separator)
-    if cells > MOST_CELLS:
-        raise too_many_cells(f"{table.source.name}, a table of more than plain numbers", cells)
+    cells, words = _count_cells(table.data, table.separator), "a table of more than plain numbers"
+    if len(table.data) > limits.TEXT_LIMIT:
+        raise limits.too_long(f"{table.source.name}, {words},", limits.TEXT_LIMIT)
+    if cells > limits.MOST_CELLS:
+        raise limits.too_many_cells(f"{table.source.name}, {words}", cells)
     found = list(table.rows())
     lines, rows = array("L", [line for line, _ in found]), _trimmed([cells for _, cells in found])
     if not rows:
@@ -379,11 +342,17 @@ def _array(table: _Table, headings: Headings, rows: list[Row], lines: array[int]
     lines = lines[int(headings.row) :]
     for line, cells in zip(lines, body, strict=False) if {*map(len, body)} != {width} else ():
         if len(cells) != width:
-            _refuse_length(table, line, rows[0], cells)
+            expected = f"expected {counted(width, 'cell')}, as in the first row"
+            at = min(len(cells), width) + 1
+            table.refuse(f"{expected}; found {len(cells)}", line, at, _LENGTH)
     if not body:
         table.refuse(f"expected numbers; found only {quoted(rows[0][0])}", 1, 1)
     if start and not headings.certain:
-        _check_labels(table, headings, rows[0][0], lines, [cells[0] for cells in body])
+        number = next((at for at, cells in enumerate(body) if is_numeric(cells[0])), None)
+        if number is not None:
+            word = next((cells[0] for cells in body if not is_numeric(cells[0])), rows[0][0])
+            what = f"expected a word, as {quoted(word)}; found the number {quoted(body[number][0])}"
+            table.refuse(what, lines[number], 1, _LABELS)
     flat = [cell for cells in body for cell in cells[start:]]
     numbers, read = _truths(flat) if headings.truths else _numbers(flat, table)
     if read < len(flat):
@@ -451,63 +420,18 @@ def _begins(line: int, cells: Row, at: int) -> int:
     return line - sum(cell.count("\n") for cell in cells[at:])
 
 
-def _hint(headings: Headings, cells: Row, at: int) -> str | None:
-    """Return how a cell that is no number is mended, where that is known."""
-    cell, start = cells[at].strip(), int(headings.column)
-    empty = len(cells) - start > 1 and not any(map(str.strip, cells[start:]))
-    below_words = at == 0 and headings.row and not headings.column
-    hints = (
-        (headings.truths or cell.lower() in ("true", "false", "yes", "no"), _MASK),
-        (empty, EMPTY_ROWS),
-        (below_words and not cell, _A_TITLE),
-        (is_hole(cell), FILL),
-        ("\n" in cell, _QUOTATION),
-        ("|" in cell, SEPARATE),
-        (is_spaced(cell), f'{SEPARATE}, the same in all rows (np.savetxt: delimiter=",")'),
-        (has_decimal_comma(cell), DECIMAL_POINTS),
-        (is_numeric(cell), "write the digits 0 to 9, without underscores"),
-        (below_words, _EMPTY_CORNER),
-        (at == 0 and len(cells) > 1, _LABELLED),
-    )
-    plain = "write numbers in plain digits, as -1234.5"
-    return next((hint for is_so, hint in hints if is_so), plain)
-
-
-def _refuse_length(table: _Table, line: int, first: Row, cells: Row) -> NoReturn:
-    """Refuse a row of another length than the first."""
-    hint = None
-    if not any(map(str.strip, cells)):
-        hint = EMPTY_ROWS
-    elif len(first) == 1 and "|" in first[0]:
-        hint = SEPARATE
-    elif first[0].lower().startswith("sep="):
-        hint = "write one comma, semicolon or tab behind sep=, or delete the first line"
-    elif len(cells) > len(first) and not any(map(str.strip, cells[len(first) :])):
-        hint = _ENDED
-    elif cells[0].startswith("#"):
-        hint = "# begins a comment only above the first row: delete the line"
-    elif len(first) == 1 and not is_numeric(first[0]):
-        hint = _A_TITLE
-    expected = counted(len(first), "cell")
-    what = f"expected {expected}, as in the first row; found {len(cells)}"
-    table.refuse(what, line, min(len(cells), len(first)) + 1, hint)
-
-
-def _check_labels(
-    table: _Table, headings: Headings, first: str, lines: array[int], labels: Row
-) -> None:
-    """Refuse a number among labels that nothing says are labels."""
-    at = next((at for at, label in enumerate(labels) if is_numeric(label)), None)
-    if at is None:
-        return
-    what, line = f"expected a word, as above; found the number {quoted(labels[at])}", lines[at]
-    if headings.row:
-        hint = _EMPTY_CORNER
-    elif is_attempt(first) and at == 1:  # 0x1F, --1
-        what, line, hint = f"expected a number; found {quoted(first)}", lines[0], _LABELLED
-    else:
-        hint = f"{_LABELLED}; if not, mend {quoted(first)} in the first row, which is no number"
-    table.refuse(what, line, 1, hint)
+def _hint(headings: Headings, cells: Row, at: int) -> str:
+    """Return how a cell that is no number is mended."""
+    cell = cells[at].strip()
+    if headings.truths or cell.lower() in ("true", "false", "yes", "no"):
+        return _MASK
+    if is_hole(cell):
+        return _FILL
+    if "\n" in cell:
+        return _QUOTATION
+    if has_decimal_comma(cell):
+        return _POINTS
+    return _LABELS if at == 0 and len(cells) > 1 and not is_numeric(cell) else _PLAINLY
 
 
 def _refuse_swallowed(table: _Table, found: LoadedArray) -> None:

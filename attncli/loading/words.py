@@ -27,12 +27,6 @@ _SEPARATORS = (",", ";", "\t", "\x1f")
 def read_words(source: Source) -> tuple[str, ...]:
     """Read the word on each line, which may hold anything, or a list in JSON, YAML or CSV.
 
-    Parameters
-    ----------
-    source : Source
-        By whose suffix a text is JSON, YAML or CSV; any but the first two may be a list of quoted
-        words.
-
     Raises
     ------
     InputError

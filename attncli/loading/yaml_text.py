@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from attncli.errors.names import LABELS
 from attncli.errors.text import printable, quoted, whole_number
-from attncli.loading.documents import MAX_DEPTH, Document, Path, contents, no_collection
+from attncli.loading.documents import MAX_DEPTH, Document, Path, contents
 from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
+from attncli.loading.source import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
