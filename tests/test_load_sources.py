@@ -88,8 +88,8 @@ def test_a_stream_without_end_is_left(monkeypatch):
 
 def test_a_text_too_long_to_hold_is_left(here, monkeypatch):
     monkeypatch.setattr(source, "TEXT_LIMIT", 2**20)
-    (here / "q.csv").write_bytes(b"1\n" * 2**20)
-    error = refusal("q.csv")
+    (here / "q.yaml").write_bytes(b"- 1\n" * 2**20)
+    error = refusal("q.yaml")
     assert "longer than 1 MiB" in error.message
     assert "NPY" in error.hint
 

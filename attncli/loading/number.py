@@ -8,6 +8,7 @@ import re
 from attncli.errors.text import quoted
 
 __all__ = [
+    "DECIMAL_POINTS",
     "NumberOverflowError",
     "has_decimal_comma",
     "is_attempt",
@@ -19,6 +20,8 @@ __all__ = [
     "printed_alike",
 ]
 
+# A hint.
+DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 # What stands for a number that is missing, in lower case.
 _HOLES = {"", "na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}

@@ -18,6 +18,7 @@ from attncli.loading import source as limits
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, names_behind_index, settle
 from attncli.loading.number import (
+    DECIMAL_POINTS,
     NumberOverflowError,
     has_decimal_comma,
     is_hole,
@@ -60,7 +61,6 @@ _PLAIN = b"0123456789+-.eE, \n"
 _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
 _LABELS = "if the first column holds labels, write a header row whose first cell is empty"
 _LENGTH = "every row has as many cells as the first one; begin titles and comments above it with #"
-_POINTS = "write decimal points instead of decimal commas"
 _QUOTATION = "is a quotation mark left open? One that is a label is written four times: " + '"' * 4
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
 _PLAINLY = "write numbers in plain digits, as -1234.5"
@@ -155,7 +155,7 @@ def _table(source: Source) -> _Table:
     table = _Table(source, data, separator, above.count(b"\n"), commas)
     first = _sample(data)[:2]
     if separator == "," and first and all(map(_COMMA_PAIRS.fullmatch, first)):
-        table.refuse(f"expected a number; found {quoted(first[0])}", 1, 1, _POINTS)
+        table.refuse(f"expected a number; found {quoted(first[0])}", 1, 1, DECIMAL_POINTS)
     _advise_on_comments(table, above)
     return table
 
@@ -375,7 +375,7 @@ def _numbers(cells: Row, table: _Table) -> tuple[array[float], int]:
     """Return the numbers of cells, and before which one they must be looked at one by one."""
     numbers = array("d")
     if table.decimal_commas:
-        cells = [cell.replace(",", ".") for cell in cells]
+        cells = "\0".join(cells).replace(",", ".").split("\0")  # no cell holds NUL
     if not table.data.isascii() or b"_" in table.data:
         joined = "".join(cells)
         if not joined.isascii() or "_" in joined:
@@ -430,7 +430,7 @@ def _hint(headings: Headings, cells: Row, at: int) -> str:
     if "\n" in cell:
         return _QUOTATION
     if has_decimal_comma(cell):
-        return _POINTS
+        return DECIMAL_POINTS
     return _LABELS if at == 0 and len(cells) > 1 and not is_numeric(cell) else _PLAINLY
 
 
