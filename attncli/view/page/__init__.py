@@ -32,6 +32,9 @@ __all__ = ["Map", "Patches", "page"]
 SIDE = 512
 # Up to so many weights in all, and up to SIDE tokens, the page holds float32: about 25 MB of text.
 EXACT_CELLS = 6_000_000
+# More weights than this have 7 bits instead of 8, so that 12 layers of 12 heads and 512 tokens,
+# 38 million, stay below 40 MB even if they hardly compress.
+_COARSE_CELLS = 30_000_000
 # Pixels of a thumbnail's side, at most.
 THUMBNAIL = 64
 _SCRIPTS = ("data", "colours", "state", "matrix", "details", "lines", "grid", "patches", "main")
@@ -112,7 +115,9 @@ def page(
         HTML. Labels, titles and reasons are text in it, never markup.
     """
     longest = max(max(one.weights.shape) for one in maps)
-    exact = longest <= SIDE and sum(one.weights.size for one in maps) <= EXACT_CELLS
+    cells = sum(one.weights.size for one in maps)
+    exact = longest <= SIDE and cells <= EXACT_CELLS
+    bits = 8 if cells <= _COARSE_CELLS else 7
     shared: dict[int, int] = {}
     for one in maps:
         if one.reasons is not None:
@@ -122,15 +127,16 @@ def page(
     data: dict[str, Any] = {
         "side": SIDE,
         "exact": exact,
+        "steps": 2**bits - 1,
         "top": top,
         "maps": [_facts(one, shared, names) for one in maps],
         "labels": [*names],
         "layers": layers,
         "reasons": [*reasons],
         "patches": None if patches is None else {"grid": patches.grid, "image": patches.image},
-        "note": "" if exact else "Weights are shown with 8 bits here: the page would be too large.",
+        "note": "" if exact else f"To keep the page small, weights are rounded to {bits} bits.",
     }
-    packed = "\n".join(_blocks(maps, shared, top, exact=exact))
+    packed = "\n".join(_blocks(maps, shared, top, data["steps"], exact=exact))
     return _filled(title, _as_script(json.dumps(data)), packed)
 
 
@@ -162,14 +168,14 @@ def _finite(number: float) -> float | None:
 
 
 def _blocks(
-    maps: Sequence[Map], shared: Mapping[int, int], top: float, *, exact: bool
+    maps: Sequence[Map], shared: Mapping[int, int], top: float, steps: int, *, exact: bool
 ) -> Iterator[str]:
     """Yield the script elements that hold the tiles, their reasons and the thumbnails."""
     written: set[int] = set()
     for one in maps:
         own = float(one.weights.max(initial=0)) or 1.0
         for row, column, part in _tiles(one.weights):
-            codes = part.astype("<f4") if exact else _roots(part, own, 255)
+            codes = part.astype("<f4") if exact else _roots(part, own, steps)
             yield _block(f"w-{one.name}-{row}-{column}", codes)
         yield _block(f"t-{one.name}", _thumbnail(one, top))
         if one.reasons is not None and id(one.reasons) not in written:

@@ -14,11 +14,11 @@ async function unpack(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// The weights of a tile: exact, or the squares of 8-bit roots.
+// The weights of a tile: exact, or the squares of roots in few bits.
 function weightsOf(bytes, reasons, top, count) {
   const found = new Float32Array(count);
   if (DATA.exact) found.set(new Float32Array(bytes.buffer, 0, count));
-  else for (let i = 0; i < count; i++) found[i] = top * (bytes[i] / 255) ** 2;
+  else for (let i = 0; i < count; i++) found[i] = top * (bytes[i] / DATA.steps) ** 2;
   if (reasons) for (let i = 0; i < count; i++) if (reasons[i]) found[i] = HIDDEN;
   return found;
 }

@@ -21,7 +21,7 @@ function readLink() {
 
 function tidy() {
   if (!VIEWS.some(([name]) => name === state.view)) state.view = "matrix";
-  if (!SCALES[state.colours]) state.colours = "blues";
+  if (!Object.hasOwn(SCALES, state.colours)) state.colours = "blues";
   if (!SORTS.some(([name]) => name === state.sort)) state.sort = "order";
   const map = mapOf(state);
   Object.assign(state, { layer: map.layer, batch: map.batch, head: map.head });
