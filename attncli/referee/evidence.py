@@ -295,9 +295,9 @@ class _Attempt:
             return own
         self.question.work.spend(_ROUNDED_STEPS * self.case.cells)
         precisions = {n: self.pipe.products or p for n, p in self.question.precisions.items()}
-        plain = plain_errors(
-            self.pipe, self.case.part, precisions, self.outputs, self.question.inputs
-        )
+        # The mean of the heads errs no more than one of them.
+        exact = None if self.pipe.file.averaged else self.outputs
+        plain = plain_errors(self.pipe, self.case.part, precisions, exact, self.question.inputs)
         own = {n: earned(plain[n], p, outputs[n].file.digits) for n, p in precisions.items()}
         if not self.pipe.codes:
             return own

@@ -251,3 +251,10 @@ def test_no_diagnosis_where_none_is_asked_for():
     report = attncli.check(wrong, posed(inputs, {}), diagnose=False)
     assert not report.passed
     assert report.diagnosis is None
+
+
+def test_a_mistake_beside_the_mean_of_the_heads_is_named_in_slices_too():
+    inputs = draw(0, *[(2, 4, 70, 8)] * 3)
+    weights = Given(inputs).weights(scale=1).mean(1).astype("f4")
+    report = attncli.check({"weights": weights}, posed(inputs, {}), average_heads=True)
+    assert names_of(report) == ["unscaled"]
