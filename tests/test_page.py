@@ -173,10 +173,10 @@ def test_long_inputs_are_tiles_of_eight_bits() -> None:
     text = page([Map(0, 0, 0, weights)], title="")
     data = data_of(text)
     assert (data["exact"], data["note"] != "") == (False, True)
-    top = data["maps"][0]["top"]
+    tops = block(text, "m-0-0-0", "<f4")[512:, None]
     corner = block(text, "w-0-0-0-1-1", "u1").reshape(188, 8)
-    # Roots are rounded to the next of 255 steps.
-    root = np.sqrt(weights[512:, 512:] / top)
+    # Roots of the shares of a row's largest weight are rounded to the next of 255 steps.
+    root = np.sqrt(weights[512:, 512:] / tops)
     np.testing.assert_allclose(corner / 255, root, atol=0.5001 / 255)
 
 
@@ -323,7 +323,7 @@ def test_the_numbers_are_those_of_compute(opened: Any, attncli: Run, folder: Pat
         shown = opened(folder / "w.html", f"#head={head}&query={query}")
         rows = shown.rows()
         order = np.argsort(-weights[head, query, : query + 1])
-        assert [row[0] for row in rows] == [f"{key} {TOKENS[key]}" for key in order]
+        assert [row[0] for row in rows] == [f"{key} “{TOKENS[key]}”" for key in order]
         for row, key in zip(rows, order, strict=True):
             assert float(row[1]) == pytest.approx(weights[head, query, key], abs=6e-5)
             assert float(row[2]) == pytest.approx(scores[head][query][key], abs=1e-4)
@@ -456,7 +456,7 @@ def test_labels_are_text(opened: Any, folder: Path) -> None:
     shown.save("x.html")
     tab = opened(folder / "x.html")
     assert tab.text("#title") == HOSTILE[0]
-    assert [row[0] for row in tab.rows()][:3] == [f"{n} {HOSTILE[n]}" for n in range(3)]
+    assert [row[0] for row in tab.rows()][:3] == [f"{n} “{HOSTILE[n]}”" for n in range(3)]
     tab.tab.click("#tab-lines")
     assert tab.tab.locator("#left button").first.inner_text() == HOSTILE[0]
     assert tab.tab.evaluate("typeof hacked") == "undefined"

@@ -35,6 +35,9 @@ EXACT_CELLS = 6_000_000
 # More weights than this have 7 bits instead of 8, so that 12 layers of 12 heads and 512 tokens,
 # 38 million, stay below 40 MB even if they hardly compress.
 _COARSE_CELLS = 30_000_000
+# The colour scale ends where so many queries have their largest weight below: the first few queries
+# of long causal inputs would leave the others pale.
+_SHARE = 0.95
 # Pixels of a thumbnail's side, at most.
 THUMBNAIL = 64
 _SCRIPTS = ("data", "colours", "state", "matrix", "details", "lines", "grid", "patches", "main")
@@ -123,7 +126,8 @@ def page(
         if one.reasons is not None:
             shared.setdefault(id(one.reasons), len(shared))
     names: dict[Sequence[str] | None, int] = {}
-    top = max((float(one.weights.max(initial=0)) for one in maps), default=1.0) or 1.0
+    strongest = [one.weights.max(axis=1, initial=0) for one in maps]
+    top = float(np.quantile(np.concatenate(strongest), _SHARE)) or 1.0
     data: dict[str, Any] = {
         "side": SIDE,
         "exact": exact,
@@ -134,7 +138,10 @@ def page(
         "layers": layers,
         "reasons": [*reasons],
         "patches": None if patches is None else {"grid": patches.grid, "image": patches.image},
-        "note": "" if exact else f"To keep the page small, weights are rounded to {bits} bits.",
+        "note": ""
+        if exact
+        else f"To keep the page small, weights have {bits} bits: they are rounded "
+        f"to about {100 / (2**bits - 1):.1g} % of the largest weight of their query.",
     }
     packed = "\n".join(_blocks(maps, shared, top, data["steps"], exact=exact))
     return _filled(title, _as_script(json.dumps(data)), packed)
@@ -155,7 +162,6 @@ def _facts(
         "keys": keys,
         "queryLabels": names.setdefault(labels[0], len(names)),
         "keyLabels": names.setdefault(labels[1], len(names)),
-        "top": float(one.weights.max(initial=0)) or 1.0,
         "lse": None if one.lse is None else [_finite(x) for x in one.lse.tolist()],
         "reasons": None if one.reasons is None else shared[id(one.reasons)],
         "stats": one.stats,
@@ -173,9 +179,12 @@ def _blocks(
     """Yield the script elements that hold the tiles, their reasons and the thumbnails."""
     written: set[int] = set()
     for one in maps:
-        own = float(one.weights.max(initial=0)) or 1.0
+        ends = one.weights.max(axis=1, initial=0).astype("<f4")
+        if not exact:
+            yield _block(f"m-{one.name}", ends)
         for row, column, part in _tiles(one.weights):
-            codes = part.astype("<f4") if exact else _roots(part, own, steps)
+            of_rows = ends[row * SIDE :][: len(part), None]
+            codes = part.astype("<f4") if exact else _roots(part, of_rows, steps)
             yield _block(f"w-{one.name}-{row}-{column}", codes)
         yield _block(f"t-{one.name}", _thumbnail(one, top))
         if one.reasons is not None and id(one.reasons) not in written:
@@ -191,9 +200,9 @@ def _tiles(array: Array) -> Iterator[tuple[int, int, Array]]:
         yield row, column, part
 
 
-def _roots(weights: Array, top: float, steps: int) -> Array:
+def _roots(weights: Array, top: Array | float, steps: int) -> Array:
     """Return weights as whole numbers up to `steps`: square roots keep small ones apart."""
-    shares: Array = np.sqrt(np.clip(weights / top, 0, 1))
+    shares: Array = np.sqrt(np.clip(weights / np.where(np.equal(top, 0), 1, top), 0, 1))
     codes: Array = np.rint(steps * shares).astype(np.uint8)
     return codes
 

@@ -52,12 +52,13 @@ function paint(weights, rows, columns, state) {
   canvas.width = columns;
   canvas.height = rows;
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
-  const table = ramp(state.colours), plain = rgb(cssColour("--hidden"));
+  // One write for a pixel: browsers run on little-endian processors.
+  const pixels = new Uint32Array(image.data.buffer), log = state.log, table = ramp(state.colours);
+  const packed = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+  const plain = packed(rgb(cssColour("--hidden")));
+  const colours = Uint32Array.from({ length: 256 }, (_, i) => packed(table.subarray(3 * i, 3 * i + 3)));
   for (let i = 0; i < weights.length; i++) {
-    const hidden = weights[i] === HIDDEN;
-    const code = hidden ? 0 : 3 * Math.round(255 * place(weights[i], state.log));
-    for (let c = 0; c < 3; c++) image.data[4 * i + c] = hidden ? plain[c] : table[code + c];
-    image.data[4 * i + 3] = 255;
+    pixels[i] = weights[i] === HIDDEN ? plain : colours[Math.round(255 * place(weights[i], log))];
   }
   context.putImageData(image, 0, 0);
   return canvas;
@@ -82,5 +83,6 @@ function drawLegend(state) {
     context.fillRect(x, 0, 1, 10);
   }
   document.getElementById("ramp-text").textContent =
-    `weight ${state.log ? shown(FLOOR) + " and less" : "0"} to ${shown(DATA.top)}; striped cells are hidden`;
+    `weight ${state.log ? shown(FLOOR) + " and less" : "0"} to ${shown(DATA.top)} and more` +
+    (DATA.maps.some((map) => map.reasons !== null) ? "; grey or striped: hidden" : "");
 }

@@ -14,11 +14,11 @@ async function unpack(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// The weights of a tile: exact, or the squares of roots in few bits.
-function weightsOf(bytes, reasons, top, count) {
+// The weights of a tile: exact, or shares of the row's largest as squares of roots in few bits.
+function weightsOf(bytes, reasons, ends, count, columns) {
   const found = new Float32Array(count);
   if (DATA.exact) found.set(new Float32Array(bytes.buffer, 0, count));
-  else for (let i = 0; i < count; i++) found[i] = top * (bytes[i] / DATA.steps) ** 2;
+  else for (let i = 0; i < count; i++) found[i] = ends[Math.floor(i / columns)] * (bytes[i] / DATA.steps) ** 2;
   if (reasons) for (let i = 0; i < count; i++) if (reasons[i]) found[i] = HIDDEN;
   return found;
 }
@@ -44,12 +44,13 @@ function tile(map, row, column, ready) {
 async function loadTile(map, row, column, name) {
   const [rows, columns] = tileShape(map, row, column);
   const reasonsId = `r-${map.reasons}-${row}-${column}`;
-  const [bytes, reasons] = await Promise.all([
+  const [bytes, reasons, ends] = await Promise.all([
     unpack(`w-${name}`),
     document.getElementById(reasonsId) ? unpack(reasonsId) : null,
+    DATA.exact ? null : unpack(`m-${map.name}`).then((found) => new Float32Array(found.buffer).subarray(row * SIDE)),
   ]);
   const made = { rows, columns, reasons, pictures: new Map(),
-    weights: weightsOf(bytes, reasons, map.top, rows * columns) };
+    weights: weightsOf(bytes, reasons, ends, rows * columns, columns) };
   tiles.set(name, made);
   waiting.delete(name);
   while (tiles.size > KEPT) tiles.delete(tiles.keys().next().value);
@@ -82,7 +83,7 @@ function mapOf(state) {
 // Where a map belongs, as far as there are others.
 function placeOf(map) {
   const parts = ["layer", "batch", "head"].filter((name) => DATA.maps.some((other) => other[name] !== map[name]));
-  return parts.map((name) => `${name} ${map[name]}`).join(", ");
+  return (parts.length ? parts : ["head"]).map((name) => `${name} ${map[name]}`).join(", ");
 }
 
 // ln weight + lse is the score: so the page need not hold both.
@@ -90,6 +91,12 @@ function scoreOf(map, query, weight) {
   if (weight <= 0 || !map.lse) return null;
   const score = Math.log(weight) + map.lse[query];
   return Number.isFinite(score) ? score : null;
+}
+
+// A token with its number; the number alone where it has no name.
+function numbered(side, index) {
+  const name = nameOf(side, index);
+  return name === String(index) ? name : `${index} “${name}”`;
 }
 
 function nameOf(side, index) {

@@ -6,7 +6,7 @@ let told = 0;
 async function tell(query, key) {
   const ticket = ++told, map = mapOf(state), { weights, reasons } = await rowOf(map, query);
   if (ticket !== told) return;
-  const lines = [`query ${query} “${nameOf("queryLabels", query)}”`, `key ${key} “${nameOf("keyLabels", key)}”`];
+  const lines = [`query ${numbered("queryLabels", query)}`, `key ${numbered("keyLabels", key)}`];
   if (weights[key] === HIDDEN) {
     lines.push("weight 0", `hidden: ${whyHidden(reasons[key])}`);
   } else {
@@ -23,10 +23,10 @@ async function showRow() {
   const order = [...weights.keys()].filter((key) => weights[key] !== HIDDEN);
   order.sort((a, b) => weights[b] - weights[a]);
   document.getElementById("row-title").textContent =
-    `Query ${query} “${nameOf("queryLabels", query)}” attends to`;
+    `Query ${numbered("queryLabels", query)} attends to`;
   const rows = order.slice(0, STRONGEST).map((key) => {
     const row = document.createElement("tr"), score = scoreOf(map, query, weights[key]);
-    for (const text of [`${key} ${nameOf("keyLabels", key)}`, shown(weights[key]), shown(score)]) {
+    for (const text of [numbered("keyLabels", key), shown(weights[key]), shown(score)]) {
       row.appendChild(document.createElement("td")).textContent = text;
     }
     return row;

@@ -52,7 +52,7 @@ function listHeads() {
     button.addEventListener("mouseleave", () => drawLines());
     return button;
   });
-  document.getElementById("heads").replaceChildren(...buttons);
+  document.getElementById("heads").replaceChildren(...(buttons.length > 1 ? buttons : []));
 }
 
 async function drawLines(map = mapOf(state)) {

@@ -96,11 +96,11 @@ function drawLabels({ context, map, cell, labelled, left, top, font, x, y, width
   const every = labelled ? 1 : Math.ceil(40 / cell);
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (let i = first(y, cell, every); i < map.queries && i * cell - y < height - top; i += every) {
+  for (let i = first(y + (labelled ? 0 : 6), cell, every); i < map.queries && i * cell - y < height - top; i += every) {
     const text = labelled ? nameOf("queryLabels", i) : String(i);
     context.fillText(cut(context, text, left - 8), left - 4, top + (i + 0.5) * cell - y);
   }
-  for (let j = first(x, cell, every); j < map.keys && j * cell - x < width - left; j += every) {
+  for (let j = first(x + (labelled ? 0 : 14), cell, every); j < map.keys && j * cell - x < width - left; j += every) {
     const text = labelled ? nameOf("keyLabels", j) : String(j);
     context.save();
     context.translate(left + (j + 0.5) * cell - x, top - 4);
