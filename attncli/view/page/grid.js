@@ -16,6 +16,10 @@ async function layOutGrid() {
   if (key === gridDrawn) return;
   gridDrawn = key;
   const buttons = sortedMaps().map(thumbnail);
+  // In their order, each layer is a row.
+  const here = DATA.maps.filter((map) => map.batch === state.batch), heads = new Set(here.map((map) => map.head)).size;
+  const rows = state.sort === "order" && heads > 1 && here.length > heads;
+  grid.style.gridTemplateColumns = rows ? `repeat(${heads}, minmax(4.4rem, 1fr))` : "";
   grid.replaceChildren(...buttons);
 }
 
