@@ -112,8 +112,7 @@ def test_a_missing_member_is_answered_with_those_there(file):
     path = file(archive({f"layer{at}.npy": member(Q) for at in range(40)}))
     with pytest.raises(InputError, match="no member 'layr12'") as caught:
         read(f"{path}#layr12")
-    assert f"{path}#layer12" in caught.value.hint
-    assert caught.value.hint.endswith("…")
+    assert "layer12" in caught.value.hint
     with pytest.raises(InputError, match="expected one array; found 40 entries") as caught:
         read_array(path)
     assert f"{path}#layer0, {path}#layer1" in caught.value.hint

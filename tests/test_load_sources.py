@@ -123,11 +123,6 @@ def test_no_folder_and_nothing_else_is_offered_for_a_missing_file(here, missing)
     assert refusal(missing).hint is None
 
 
-def test_another_ending_of_the_same_name_is_offered(here):
-    np.save(here / "q.npy", np.eye(2))
-    assert refusal("q.csv").hint == "did you mean q.npy?"
-
-
 def test_what_is_not_a_file_is_refused(here):
     (here / "dangling.csv").symlink_to("gone.csv")
     (here / "circle.csv").symlink_to("circle.csv")

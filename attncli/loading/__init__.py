@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from attncli.errors import InputError, UsageError
-from attncli.errors.text import counted, printable, quoted
+from attncli.errors.text import counted, did_you_mean, first_few, printable, quoted
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, Unread
 from attncli.loading.registry import format_of
 from attncli.loading.source import STANDARD_INPUT, is_file, open_source, refusals
@@ -226,7 +226,8 @@ def _member(contents: Contents, name: str) -> LoadedArray:
         raise InputError(f"{contents.name} is one array; it has no member {quoted(name)}")
     if name not in contents.entries:
         msg = f"{contents.name} has no member {quoted(name)}"
-        raise InputError(msg, hint=f"it holds {_listed(contents, contents.entries, near=name)}")
+        hint = did_you_mean(name, contents.entries)
+        raise InputError(msg, hint=hint or f"it holds {_listed(contents, contents.entries)}")
     entry = contents.entries[name]
     if not isinstance(entry, LoadedArray):
         kind = _described_as(entry)
@@ -240,15 +241,9 @@ def _described_as(entry: object) -> str:
     return "a summary" if isinstance(entry, Unread) else f"the single value {entry!r:.40}"
 
 
-def _listed(contents: LoadedMapping, names: Collection[str], near: str = "") -> str:
-    import difflib  # noqa: PLC0415
-
-    shown = list(names)
-    if len(shown) > _LISTED and near:
-        shown = difflib.get_close_matches(near, shown, n=_LISTED, cutoff=0.0)
+def _listed(contents: LoadedMapping, names: Collection[str]) -> str:
     file = "-" if contents.name == STANDARD_INPUT else contents.name
-    words = [f"{file}#{printable(name)}" for name in shown[:_LISTED]]
-    return ", ".join(words) + (", …" if len(names) > _LISTED else "")
+    return first_few([f"{file}#{printable(name)}" for name in names], _LISTED)
 
 
 def _described(contents: Contents) -> list[Member]:
@@ -260,12 +255,11 @@ def _described(contents: Contents) -> list[Member]:
 def _of_entry(name: str, entry: object) -> Member:
     if isinstance(entry, LoadedArray):
         return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
-    if isinstance(entry, list):
-        return Member(name, (len(entry),), "text")
-    return Member(name, (), kind_of(entry))
+    shape = (len(entry),) if isinstance(entry, list) else ()
+    return Member(name, shape, kind_of(entry))
 
 
 def kind_of(entry: object) -> str:
     """Return the word for the kind of a single value: ``text``, ``null``, ``bool``."""
-    words = {str: "text", type(None): "null", Unread: "summary"}
+    words = {str: "text", list: "text", type(None): "null", Unread: "summary"}
     return words.get(type(entry), type(entry).__name__)

@@ -42,15 +42,7 @@ Path = list[str | int]
 
 
 class Document(NamedTuple):
-    """A text with a name, which can say where in it something is wrong.
-
-    Attributes
-    ----------
-    source : Source
-    text : str
-    find : callable
-        Takes the document and a `Path`, and returns the offset of the item in the text.
-    """
+    """A text with a name; ``find`` returns where in it the item at a `Path` stands."""
 
     source: Source
     text: str
@@ -69,20 +61,7 @@ class Document(NamedTuple):
 
 
 def contents(document: Document, root: object) -> Contents:
-    """Turn the tree of a document into what its file holds.
-
-    Parameters
-    ----------
-    document : Document
-    root : list, dict or single value
-        Numbers (None is −inf, as attncli writes it in JSON), booleans and str, in lists and
-        mappings.
-
-    Raises
-    ------
-    InputError
-        With the line and column of what is ragged, empty, mixed, or a mapping where none may be.
-    """
+    """Turn the tree of a document into what its file holds."""
     source = document.source
     if isinstance(root, dict):
         if len(root) > _MAX_ENTRIES:
@@ -127,132 +106,66 @@ def _entry(document: Document, name: str, value: object) -> object:
 
 def _array(document: Document, nested: list[Any], path: Path) -> npt.NDArray[Any] | list[str]:
     """Turn nested lists into one array, or a flat list of words into labels."""
-    found = _packed(nested)
-    if found is None:
-        for quick in (True, False):  # the second time for an integer beyond float64
-            _Misfit(document, path, quick=quick).search(nested, 1)
-        raise document.refusal("expected numbers within the range of float64", path)
-    return found
-
-
-def _packed(nested: list[Any]) -> npt.NDArray[Any] | list[str] | None:
-    """Return nested lists as an array, or as words; None where they are not one array."""
-    shape, flat = [len(nested)], nested
-    while flat and isinstance(flat[0], list):
-        if set(map(type, flat)) != {list} or len(lengths := set(map(len, flat))) > 1:
-            return None
-        shape += lengths
-        flat = list(chain.from_iterable(flat))
+    shape, flat = _flattened(document, nested, path)
     kinds = set(map(type, flat))
     if kinds == {str} and len(shape) == 1:
-        return list(flat)
-    if (
-        len(shape) > MAX_DEPTH
-        or not kinds
-        or not (kinds == {bool} or kinds <= {int, float, type(None)})
-    ):
-        return None
+        return flat
+    expected = {bool} if isinstance(flat[0], bool) else _NUMBERS
+    if not kinds <= expected:
+        at = next(at for at, item in enumerate(flat) if type(item) not in expected)
+        wanted = "true or false" if bool in expected else "a number"
+        raise _unlike(document, wanted, flat[at], _place(path, shape, at))
     if type(None) in kinds:
         flat = [-np.inf if item is None else item for item in flat]
     try:
         return np.array(flat, np.bool_ if kinds == {bool} else np.float64).reshape(shape)
     except OverflowError:  # an integer of more than 308 digits
-        return None
+        at = next(at for at, item in enumerate(flat) if abs(item) > _FLOAT_MAX)
+        what = f"{quoted(str(flat[at]))} is beyond the range of float64"
+        raise document.refusal(what, _place(path, shape, at)) from None
 
 
-class _Misfit:
-    """Finds the first place where nested lists are not one array.
-
-    The first items set the shape and the kind that all others must have.
-    """
-
-    def __init__(self, document: Document, path: Path, *, quick: bool) -> None:
-        self._document, self._path, self._quick = document, [*path], quick
-        self._lengths: dict[int, int] = {}  # by depth
-        self._leaf_depth = 0
-        self._first: tuple[object, Path] = (None, [])
-
-    def search(self, items: list[Any], depth: int) -> None:
-        """Raise the `InputError` of the first item that does not fit, if there is one."""
-        if depth > MAX_DEPTH:
-            raise self._document.too_deep(self._path)
-        if self._leaf_depth and depth > self._leaf_depth:
-            raise self._error(f"expected {_kind(self._first[0])}; found a list")
-        if not items:
-            raise self._error("expected numbers; found an empty list")
-        self._path.append(0)
-        for at, item in enumerate(items):
-            if (
-                self._quick
-                and depth == self._leaf_depth
-                and type(item) is type(items[0]) is not str
-            ):
-                continue
-            self._path[-1] = at
-            if isinstance(item, list):
-                if not self._is_alike(item, depth + 1):
-                    self.search(item, depth + 1)
-            else:
-                self._item(item, depth)
-        self._path.pop()
-        expected = self._lengths.setdefault(depth, len(items))
-        if len(items) != expected:
-            wanted = counted(expected, "item")
-            raise self._error(f"expected {wanted}, as in the first list; found {len(items)}")
-
-    def _is_alike(self, items: list[Any], depth: int) -> bool:
-        """Whether a list is numbers, and as long as those before: most are, and soon passed."""
-        return (
-            self._quick
-            and depth == self._leaf_depth
-            and len(items) == self._lengths.get(depth)
-            and {*map(type, items)} <= _NUMBERS
-            and type(self._first[0]) in _NUMBERS
-        )
-
-    def _item(self, item: object, depth: int) -> None:
-        if isinstance(item, dict):
-            raise _mapping_inside(self._document, self._path)
-        if not self._leaf_depth:
-            self._leaf_depth, self._first = depth, (item, [*self._path])
-        first, place = self._first
-        if depth < self._leaf_depth:
-            wanted = counted(self._lengths[depth + 1], "item")
-            raise self._error(f"expected a list of {wanted}; found {_shown(item)}")
-        if isinstance(item, str) and depth > 1:
-            raise self._error(f"expected a number; found {_shown(item)}", _hint(item))
-        if isinstance(item, int) and abs(item) > _FLOAT_MAX:
-            raise self._error(f"{quoted(str(item))} is beyond the range of float64")
-        if _kind(item) != _kind(first):
-            if isinstance(first, str):  # one word among numbers is the likelier mistake
-                self._path, item, first = place, first, item
-            raise self._error(f"expected {_kind(first)}; found {_shown(item)}", _hint(item))
-
-    def _error(self, what: str, hint: str | None = None) -> InputError:
-        return self._document.refusal(what, self._path, hint=hint)
+def _flattened(document: Document, nested: list[Any], path: Path) -> tuple[list[int], list[Any]]:
+    """Return the shape and the items; each level's first list sets the length of the others."""
+    shape, flat = [len(nested)], nested
+    while flat and isinstance(flat[0], list):
+        lengths = [len(item) if isinstance(item, list) else -1 for item in flat]
+        wanted = counted(lengths[0], "item")
+        if lengths.count(lengths[0]) < len(lengths):
+            at = next(at for at, length in enumerate(lengths) if length != lengths[0])
+            place = _place(path, shape, at)
+            if lengths[at] < 0:
+                raise _unlike(document, f"a list of {wanted}", flat[at], place)
+            what = f"expected {wanted}, as in the first list; found {lengths[at]}"
+            raise document.refusal(what, place)
+        if len(shape) == MAX_DEPTH:
+            raise document.too_deep(path)
+        shape.append(lengths[0])
+        flat = list(chain.from_iterable(flat))
+    if not flat:
+        place = [*path, *[0] * (len(shape) - 1)]
+        raise document.refusal("expected numbers; found an empty list", place)
+    return shape, flat
 
 
-def _kind(item: object) -> str:
+def _place(path: Path, shape: list[int], at: int) -> Path:
+    return [*path, *map(int, np.unravel_index(at, shape))]
+
+
+def _unlike(document: Document, expected: str, item: object, place: Path) -> InputError:
+    if isinstance(item, dict):
+        return _mapping_inside(document, place)
+    found = "a list" if isinstance(item, list) else _shown(item)
+    hint = None
     if isinstance(item, str):
-        return "a word"
-    return "true or false" if isinstance(item, bool) else "a number"
+        quotes = "write numbers without quotation marks"
+        hint = quotes if is_numeric(item) else number_hint(item)
+    return document.refusal(f"expected {expected}; found {found}", place, hint=hint)
 
 
 def _shown(item: object) -> str:
     return quoted(item) if isinstance(item, str) else json.dumps(item)
 
 
-def _hint(item: object) -> str | None:
-    """Return what was meant by a word where a number should be, as far as it is known."""
-    if not isinstance(item, str):
-        return None
-    if is_numeric(item):
-        return "write numbers without quotation marks"
-    return "of a window, null or -1 is unbounded" if item.lower() == "none" else number_hint(item)
-
-
 def _mapping_inside(document: Document, where: Path) -> InputError:
-    hint = None
-    if document.source.suffix == ".json":
-        hint = 'pandas: to_json(orient="values") writes rows of numbers, but NaN as null: -inf'
-    return document.refusal("expected numbers, words or lists; found a mapping", where, hint=hint)
+    return document.refusal("expected numbers, words or lists; found a mapping", where)

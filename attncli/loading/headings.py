@@ -144,13 +144,7 @@ def names_behind_index(rows: Sequence[list[str]]) -> bool:
 
 
 def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
-    """Leave out columns that count the rows, and warn of what else may be names.
-
-    Raises
-    ------
-    InputError
-        All names of the rows or the columns look like numbers in another notation.
-    """
+    """Leave out columns that count the rows, and warn of what else may be names."""
     _refuse_numbers_as_names(found, header)
     if found.column_labels is None:
         if header == "auto":

@@ -101,23 +101,7 @@ class FileInfo:
 
 
 def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> FileInfo:
-    """Return what a file holds.
-
-    Parameters
-    ----------
-    source : str
-        A path, ``FILE#NAME`` for one member, or ``-`` for standard input.
-    numbers : bool
-        Look at every number for range and non-finite count; without it NPY, NPZ and
-        safetensors are not read beyond their headers.
-    dtype
-        As for `attncli.loading.read`.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or it is neither a picture nor a file of numbers or labels.
-    """
+    """Return what a file holds."""
     picture = _picture(source)
     if picture is not None:
         return picture
@@ -137,11 +121,6 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
 
 def survey(array: npt.NDArray[Any]) -> Survey:
     """Return the range of an array and the counts of its non-finite numbers.
-
-    Parameters
-    ----------
-    array : ndarray, any real dtype, bool or bfloat16
-        A memory-mapped one is read once, in blocks.
 
     Examples
     --------

@@ -31,8 +31,6 @@ _MOST_KEYS = 400_000
 _MOST_DIGITS = 400
 _WORDS = {True: "true", False: "false", None: "null"}
 _BLANK = re.compile(r"[ \t\n\r,:]*")
-# [[1. 0.] and [[1., 0.]: numbers that end with a point, or with blanks between them.
-_PRINTED = re.compile(r"\s*\[[\s\[]*[-+\d][\d.e+-]*(?:\.\s*,|\s+[-+\d])")
 _SCAN: Callable[[str, int], tuple[Any, int]]
 _SCAN = vars(json.JSONDecoder(parse_int=lambda _: 0))["scan_once"]
 
@@ -46,11 +44,6 @@ def read_json(source: Source) -> Contents:
 
     ``null`` in a list of numbers is −inf, as ``attncli compute --format json`` writes it; the
     words ``NaN`` and ``Infinity`` are numbers.
-
-    Raises
-    ------
-    InputError
-        With the line and column of what is not JSON, or not numbers.
     """
     document = Document(source, source.text(), _find)
     with no_collection():
@@ -63,30 +56,12 @@ def read_json(source: Source) -> Contents:
 
 
 def json_tree(source: Source, text: str) -> Any:
-    """Parse JSON that is no problem, of bounded size.
-
-    Raises
-    ------
-    InputError
-        With the line and column, if it is not JSON.
-    """
+    """Parse JSON that is no problem, of bounded size."""
     return _tree(Document(source, text, _find))
 
 
 def read_settings(file: str, what: str) -> dict[str, Any]:
-    """Return the entries of a mapping in JSON, the settings of another program, as they are.
-
-    Parameters
-    ----------
-    file : str
-    what : str
-        What it should be, for errors.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or it is not JSON of a mapping.
-    """
+    """Return the entries of a mapping in JSON, the settings of another program, as they are."""
     source = open_source(file)
     found = json_tree(source, source.text())
     if not isinstance(found, dict):
@@ -111,7 +86,7 @@ def _tree(document: Document) -> Any:
         return json.loads(text, object_pairs_hook=_once, parse_int=_whole, parse_float=_number)
     except json.JSONDecodeError as error:
         what = f"this is not JSON: {error.msg}"
-        raise document.refusal(what, error.pos, hint=_nearly(text, error.msg, error.pos)) from error
+        raise document.refusal(what, error.pos) from error
     except RecursionError as error:
         raise document.too_deep(0) from error
     except NumberOverflowError as error:
@@ -162,15 +137,6 @@ def _has_numbers(value: object) -> bool:
         and not any(isinstance(item, list | dict) for item in value)
         and not all(isinstance(item, str) for item in value)
     )
-
-
-def _nearly(text: str, message: str, place: int) -> str | None:
-    """Return a hint on a text that is nearly JSON, or None."""
-    if message == "Extra data" and text[place] in "[{":
-        return "JSON lines are not read: put everything into one document"
-    if _PRINTED.match(text):
-        return 'this is a printed array: save it, in Python: numpy.save("q.npy", q)'
-    return None
 
 
 def _find(document: Document, path: Path) -> int:

@@ -76,18 +76,7 @@ _REFUSED = {
 
 
 class Header(NamedTuple):
-    """What an NPY header claims.
-
-    Attributes
-    ----------
-    descr : str
-        The dtype as written, with byte order: ``<f4``.
-    shape : tuple of int
-    fortran : bool
-        Whether the first axis is the fastest.
-    start : int
-        Where the data begins, in bytes.
-    """
+    """What an NPY header claims: its ``descr`` is the dtype as written, ``<f4``."""
 
     descr: str
     shape: tuple[int, ...]
@@ -118,30 +107,18 @@ class Header(NamedTuple):
         if stored is not None and stored.kind == "U":
             return Member(name, self.shape, "text")
         if stored is not None and stored.names:
-            return Member(name, (*self.shape, len(stored.names)), _common(stored).name)
+            return Member(
+                name,
+                (*self.shape, len(stored.names)),
+                np.result_type(*(stored[field].newbyteorder("=") for field in stored.names)).name,
+            )
         if stored is not None and stored.kind != "V":
             return Member(name, self.shape, dtype_name(stored.newbyteorder("=")))
         words = {"O": "Python objects", "[": "structured", "(": "structured"}
         return Member(name, self.shape, words.get(self.descr.lstrip("<>|=")[:1], self.descr))
 
     def check(self, size: int, name: str, dtype: str | None) -> np.dtype[Any]:
-        """Return the dtype of the elements as stored, if they are numbers and as many as claimed.
-
-        Parameters
-        ----------
-        size : int
-            The bytes of header and data that there are.
-        name : str
-            How errors name the array.
-        dtype : str or None
-            ``bfloat16`` where 2-byte elements are to be read so.
-
-        Raises
-        ------
-        InputError
-            The elements are no real numbers, booleans or words, or the header claims more or less
-            than there is.
-        """
+        """Return the dtype of the elements as stored, if they are as many numbers as claimed."""
         stored = self.dtype
         raw = stored is not None and stored.kind == "V" and not stored.names
         if stored is None or (raw and dtype != "bfloat16"):
@@ -161,35 +138,18 @@ class Header(NamedTuple):
         """Return the error of elements that are no real numbers."""
         kind = self.descr.lstrip("<>|=")[:1]
         what = _REFUSED.get(kind, "elements that attncli does not read")
-        word = {"O": "object", "[": "structured"}.get(kind, quoted(self.descr))
-        if kind == "c" and self.descr[2:].isdigit():
-            word = f"complex{8 * int(self.descr[2:4])}"
-        hint = None
-        if self.descr.endswith("V2"):
-            hint = "if these are bfloat16, give --dtype bfloat16"
-        elif kind == "O":
+        hint = "if these are bfloat16, give --dtype bfloat16" if self.descr.endswith("V2") else None
+        if kind == "O":
             hint = "np.savez writes the arrays of a dictionary: np.savez('problem.npz', **arrays)"
-        elif kind == "[":
-            hint = "save the columns of numbers alone, in pandas: np.save('q.npy', df.to_numpy())"
         return InputError(
-            f"{name}: expected real numbers; found {what} (dtype {word}, shape {self.shape})",
+            f"{name}: expected real numbers; found {what} "
+            f"(dtype {quoted(self.descr)}, shape {self.shape})",
             hint=hint,
         )
 
 
 def read_npy(source: Source) -> LoadedArray:
     """Read the array of an NPY file; a regular file is mapped, not read.
-
-    Returns
-    -------
-    LoadedArray
-        In native byte order, in the dtype stored; a structured array of numbers is columns.
-
-    Raises
-    ------
-    InputError
-        If the header is not NPY's, claims more or less than the file holds, or names elements
-        that are not real numbers or booleans.
 
     References
     ----------
@@ -216,13 +176,7 @@ def describe_npy(source: Source) -> list[Member]:
 
 
 def read_header(stream: BinaryIO, name: str) -> Header:
-    """Read an NPY header without evaluating it.
-
-    Raises
-    ------
-    InputError
-        If it is not an NPY header of version 1 to 3.
-    """
+    """Read an NPY header without evaluating it."""
     magic = stream.read(len(_MAGIC) + 2)
     if not magic.startswith(_MAGIC) or len(magic) < len(_MAGIC) + 2:
         raise InputError(f"{name} does not begin like an NPY file")
@@ -261,13 +215,7 @@ def _parsed_header(text: str, start: int, name: str) -> Header:
 
 
 def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
-    """Refuse a shape that a header may claim, but that NumPy has no array of.
-
-    Raises
-    ------
-    InputError
-        If there are more than `MOST_AXES`, or the axes beside one of length zero are too long.
-    """
+    """Refuse a shape that a header may claim, but that NumPy has no array of."""
     if len(shape) > MOST_AXES or math.prod(filter(None, shape)) * itemsize > LARGEST:
         raise InputError(f"{name}: no array has the shape {shape}")
 
@@ -275,13 +223,7 @@ def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
 def in_native_order(
     values: npt.NDArray[Any], name: str, dtype: str | None = None
 ) -> npt.NDArray[Any]:
-    """Return the stored elements in native byte order, as bfloat16 where asked for.
-
-    Raises
-    ------
-    InputError
-        If a boolean is neither 0 nor 1.
-    """
+    """Return the stored elements in native byte order, as bfloat16 where asked for."""
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if dtype == "bfloat16" and values.dtype.str[1:] in _MAY_BE_BFLOAT16:
@@ -314,13 +256,8 @@ def _columns(records: npt.NDArray[Any], name: str) -> LoadedArray:
 
     names = records.dtype.names or ()
     columns = [in_native_order(np.ascontiguousarray(records[field]), name) for field in names]
-    values = np.stack(columns, axis=1).astype(_common(records.dtype), copy=False)
+    values = np.stack(columns, axis=1)
     return settle(LoadedArray(values, name, None, names, is_table=True), "yes")
-
-
-def _common(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    fields = [dtype[field].newbyteorder("=") for field in dtype.names or ()]
-    return np.result_type(*fields)
 
 
 def _words_of(values: npt.NDArray[np.str_], name: str) -> str | list[str]:

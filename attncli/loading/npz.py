@@ -35,20 +35,7 @@ _CHUNK = 2**20
 
 
 def read_npz(source: Source) -> LoadedMapping:
-    """Read the directory of an NPZ file; each member is read when it is asked for.
-
-    Returns
-    -------
-    LoadedMapping
-        Its entries are `LoadedArray`; a member without axes is a number or a bool,
-        one of text with one axis a list of str.
-
-    Raises
-    ------
-    InputError
-        If it is not a ZIP of NPY members, or one made to exhaust the machine.
-        Reading a member raises it too.
-    """
+    """Read the directory of an NPZ file; each member is read when it is asked for."""
     with _damage(source), ExitStack() as files:
         archive = files.enter_context(_archive(source))
         names = _member_names(archive, source)
@@ -86,7 +73,7 @@ class _Bounded(io.BufferedReader):
 
 
 class _DirectoryTooLongError(Exception):
-    pass
+    """What `_Bounded` raises within zipfile."""
 
 
 @contextmanager

@@ -55,11 +55,6 @@ def parse_number(text: str) -> float | None:
     Spaces may stand around it; ``inf`` and ``nan`` are numbers. A word, a hole, or digits of
     another script are None.
 
-    Raises
-    ------
-    NumberOverflowError
-        If finite digits would become infinite, as ``float("1e400")`` silently does.
-
     Examples
     --------
     >>> parse_number("1e-3"), parse_number("010"), parse_number("1_000"), parse_number("१")

@@ -47,16 +47,6 @@ def read_texts(data: bytes) -> dict[str, str]:
     """Return the texts that a picture carries, by name; empty if it has none.
 
     Nothing is run, unfolded without bound, or looked up elsewhere.
-
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-
-    Raises
-    ------
-    InputError
-        The data is not a PNG, SVG or PDF file, or is a PNG file that is cut short.
     """
     kind = picture_format(data)
     if kind == "png":

@@ -59,10 +59,9 @@ _JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
 
 
 class Format(NamedTuple):
-    """One format: how to know it by its first bytes or its name, and how to read it.
+    """One format: its first bytes (certain if ``binary``) or its suffix, and how to read it.
 
-    `describe` says what the file holds from its headers; None where only reading tells. With
-    `binary`, magic bytes make `begins` certain.
+    `describe` says what the file holds from its headers; None where only reading tells.
     """
 
     name: str
@@ -139,13 +138,7 @@ _CHECKPOINT_INDEX = Format(
 
 
 def format_of(source: Source) -> Format:
-    """Tell the format by the content, and where that leaves a choice, by the name.
-
-    Raises
-    ------
-    InputError
-        If the content is known to be of a format that is not read.
-    """
+    """Tell the format by the content, and where that leaves a choice, by the name."""
     head = source.part(0, _HEAD)
     for candidate in FORMATS:
         if candidate.binary and candidate.begins(head):

@@ -48,12 +48,6 @@ class _Tensor(NamedTuple):
 def read_safetensors(source: Source) -> LoadedMapping:
     """Read the header of a safetensors file; each tensor is mapped when asked for.
 
-    Raises
-    ------
-    InputError
-        If the header lies about the file. Reading a tensor of a dtype that
-        attncli does not know raises it too.
-
     References
     ----------
     .. [1] Hugging Face, "Safetensors", section "Format".
@@ -162,11 +156,6 @@ def read_index(source: Source) -> LoadedMapping:
     """Read which file holds each tensor; a file is opened when one of its tensors is asked for.
 
     The files lie beside the index.
-
-    Raises
-    ------
-    InputError
-        It is no such index. Reading a tensor raises it too, if its file is missing or lacks it.
     """
     places = _places(source)
 

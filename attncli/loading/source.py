@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.errors.text import printable, quoted
+from attncli.errors.text import did_you_mean, printable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,9 @@ STREAM_LIMIT = 256 * 2**20
 # more wants NPY.
 TEXT_LIMIT, MOST_CELLS = 32 * 2**20, 2_000_000
 NUMBERS_LIMIT, MOST_NUMBERS = 64 * 2**20, 5_000_000
-# Which names are near enough to be meant by another.
-_CANDIDATES, _ALIKE = 5, 0.65
+# A folder may hold millions of files. A name this much like a missing one was meant: k.csv by
+# kk.csv, but not by q.csv.
+_MOST_ENTRIES, _ALIKE = 2000, 0.85
 # Where a system keeps what is open.
 _OF_STREAMS = ("/dev/", "/proc/")
 # No system takes longer ones; a text of a million letters is no name at all.
@@ -72,22 +73,9 @@ _BARE = (
 class Source(NamedTuple):
     """Bytes with a name: on disk (`path`) or, from a pipe, in memory (`data`).
 
-    Attributes
-    ----------
-    name : str
-        As the user wrote it, safe to print.
-    suffix : str
-        Lower case, with its dot; empty for streams without one.
-    size : int
-        In bytes.
-    folder : str
-        The folder of relative file names inside the file.
-    dtype : str or None
-        ``bfloat16`` where 2-byte elements of NPY are to be read so; numbers in text are float64.
-    header : {"auto", "yes", "no"}
-        Whether the first row of a table names its columns.
-    skipped : frozenset of str
-        Entries of a document that nobody will ask for.
+    ``name`` is safe to print, ``size`` in bytes, ``folder`` that of relative file names in it. The
+    options of reading are ``dtype`` (``bfloat16`` for 2-byte elements of NPY), ``header`` (whether
+    the first row of a table names its columns) and entries of a document that are ``skipped``.
     """
 
     name: str
@@ -111,13 +99,7 @@ class Source(NamedTuple):
             return stream.read(length)
 
     def text(self) -> str:
-        """Return all of it as text: UTF-8, without a byte order mark or NUL.
-
-        Raises
-        ------
-        InputError
-            If it is too long, empty, or in another encoding.
-        """
+        """Return all of it as text: UTF-8, without a byte order mark or NUL."""
         data = self.text_bytes()
         try:
             return data.decode("utf-8")
@@ -159,20 +141,7 @@ class Source(NamedTuple):
 
 
 def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
-    """Find what `path` names and make it readable; streams are read to their end.
-
-    Parameters
-    ----------
-    path : str
-        A file, a named pipe, or ``-`` for standard input.
-    stdin : binary file, optional
-        What ``-`` reads; ``sys.stdin.buffer`` unless given.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is not a file or a pipe, or empty.
-    """
+    """Find what `path` names and make it readable; streams are read to their end."""
     if path == "-":
         source = _standard_input(stdin)
     else:
@@ -294,26 +263,14 @@ def missing(path: Path, name: str) -> InputError:
             f"expected a file; found {name}, which looks like an option",
             hint="the option before it needs a file",
         )
-    hint = _NUMBERS_HINT if _NUMBERS.fullmatch(path.name) else _nearest(path)
-    return InputError(f"{name} does not exist", hint=hint)
-
-
-def _nearest(path: Path) -> str | None:
-    import difflib  # noqa: PLC0415 - 3 ms that only a mistake should cost
-
+    hint = _NUMBERS_HINT if _NUMBERS.fullmatch(path.name) else None
     if not path.parent.is_dir():
-        return f"there is no folder {printable(str(path.parent))}"
-    # A folder may hold millions of files; a hint is not worth reading them all.
-    names: list[str] = []
+        hint = hint or f"there is no folder {printable(str(path.parent))}"
     with suppress(OSError):
-        names += [entry.name for entry in itertools.islice(path.parent.iterdir(), 2000)]
-    for name in difflib.get_close_matches(path.name, names, n=_CANDIDATES, cutoff=0.4):
-        found = path.with_name(name)
-        # A letter between equal endings is nearly equal: k.csv is not meant by q.csv.
-        alike = difflib.SequenceMatcher(None, path.stem.lower(), found.stem.lower()).ratio()
-        if alike >= _ALIKE and found.is_file():
-            return f"did you mean {printable(str(found))}?"
-    return None
+        entries = itertools.islice(path.parent.iterdir(), _MOST_ENTRIES)
+        names = [entry.name for entry in entries if entry.is_file()]
+        hint = hint or did_you_mean(path.name, names, likeness=_ALIKE)
+    return InputError(f"{name} does not exist", hint=hint)
 
 
 def _refuse_binary(data: bytes, name: str) -> None:

@@ -107,18 +107,7 @@ class _Table(NamedTuple):
 
 
 def read_table(source: Source) -> LoadedArray:
-    """Read a table of numbers: two axes of float64, or of bool where every cell is true or false.
-
-    Raises
-    ------
-    InputError
-        With the line and column of a hole, a word, or a row of another length.
-
-    Warns
-    -----
-    AttnWarning
-        Decimal commas were read, or index columns left out.
-    """
+    """Read a table of numbers, or of bool where every cell is true or false."""
     table = _table(source)
     if table.decimal_commas:
         warn(f"{source.name}: its decimal commas are read as decimal points")

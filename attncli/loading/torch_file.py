@@ -17,7 +17,6 @@ from attncli.loading.npy import entry_of
 from attncli.numerics.dtypes import as_bfloat16
 
 if TYPE_CHECKING:
-    import zipfile
     from collections.abc import Iterator
 
     from attncli.loading.source import Source
@@ -38,20 +37,7 @@ _MOST_LEVELS = 8
 
 
 def read_torch(source: Source) -> Contents:
-    """Read the tensors of a PyTorch file, which are mapped and not read.
-
-    Returns
-    -------
-    LoadedArray or LoadedMapping
-        A tensor alone is an array; of a dict, a tuple or a list each tensor has its key or its
-        index for a name, of one inside another both with a point between.
-
-    Raises
-    ------
-    InputError
-        PyTorch is not installed, the file holds anything else than tensors and plain values, or
-        it is damaged.
-    """
+    """Read the tensors of a PyTorch file, which are mapped and not read."""
     _check_archive(source)
     try:
         import torch  # noqa: PLC0415
@@ -93,27 +79,21 @@ def _check_archive(source: Source) -> None:
         raise InputError(f"{source.name} is a damaged PyTorch file: {error}") from error
     sizes: list[int] = [info.file_size for info in infos]
     packed = [info.filename for info in infos if info.compress_type != 0]
-    described = sum(size for size, info in zip(sizes, infos, strict=True) if _is_description(info))
+    described = sum(
+        size for size, info in zip(sizes, infos, strict=True) if info.filename.endswith("data.pkl")
+    )
     if packed or sum(sizes) > source.size or described > _MOST_DESCRIBED:
         raise InputError(f"{source.name} is not a PyTorch file as torch.save writes it")
-
-
-def _is_description(info: zipfile.ZipInfo) -> bool:
-    return info.filename.endswith("data.pkl")
 
 
 def _flat(held: object, name: str, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield the values of containers by their names, joined with points."""
     if depth > _MOST_LEVELS:
         return
-    items: list[tuple[Any, Any]] | None = None
-    if isinstance(held, dict):
-        items = list(held.items())
-    elif isinstance(held, tuple | list):
-        items = list(enumerate(held))
-    if items is None:
+    if not isinstance(held, dict | tuple | list):
         yield name or "value", held
         return
+    items = list(held.items() if isinstance(held, dict) else enumerate(held))
     for key, value in items[:_MOST_TENSORS]:
         yield from _flat(value, f"{name}.{key}" if name else str(key), depth + 1)
 

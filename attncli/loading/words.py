@@ -25,14 +25,7 @@ _SEPARATORS = (",", ";", "\t", "\x1f")
 
 
 def read_words(source: Source) -> tuple[str, ...]:
-    """Read the word on each line, which may hold anything, or a list in JSON, YAML or CSV.
-
-    Raises
-    ------
-    InputError
-        It is no text; it is named as JSON or YAML but holds something else than words and
-        numbers; the first line of CSV sets the separator, and there is more than one column.
-    """
+    """Read the word on each line, which may hold anything, or a list in JSON, YAML or CSV."""
     if source.size > _MOST_BYTES:
         raise InputError(
             f"{source.name}: expected at most {_MOST_BYTES:,} bytes of labels; "

@@ -38,11 +38,6 @@ def read_yaml(source: Source) -> Contents:
     ``1:30`` is a word; ``.inf`` and ``.nan`` are numbers too. An alias is what it stands for, and
     counts as much. Tags, keys that stand twice, several documents and absurd depth are refused as
     soon as they are met.
-
-    Raises
-    ------
-    InputError
-        With the line and column of what cannot be read.
     """
     document = Document(source, source.text(), _find)
     with no_collection():
@@ -50,13 +45,7 @@ def read_yaml(source: Source) -> Contents:
 
 
 def yaml_words(source: Source, text: str) -> Any:
-    """Return what YAML says, with every scalar as it is written.
-
-    Raises
-    ------
-    InputError
-        It is no YAML.
-    """
+    """Return what YAML says, with every scalar as it is written."""
     return _Tree(Document(source, text, _find), words=True).read()
 
 
@@ -76,13 +65,7 @@ class _Tree:
         self._count = 0
 
     def read(self) -> Any:
-        """Return lists, mappings and scalars.
-
-        Raises
-        ------
-        InputError
-            At the first thing that is not read.
-        """
+        """Return lists, mappings and scalars."""
         root = self._node(next(self._events), 0, words=self._words)
         for event in self._events:
             raise self._document.refusal("expected one document; found a second", _offset(event))
