@@ -133,7 +133,7 @@ class _Row:
             self.zero_share = np.exp(-lse)
         for entry in range(batch):
             key, value = (
-                array[entry, heads // (pipe.shape[1] // array.shape[1])]
+                array[entry % len(array), heads // (pipe.shape[1] // array.shape[1])]
                 for array in (pipe.key, pipe.value)
                 if array is not None
             )
@@ -440,7 +440,8 @@ def _span(page: Page) -> str:
 def empty_pages(case: Case) -> Mistake | None:
     """Return the mistake that the keys, the values or both of one page are 0."""
     problem = case.problem
-    if not is_plain(case) or not 1 < problem.shape[3] <= _MOST_KEYS:
+    # A mask of each head leaves no row that all heads see alike.
+    if not is_plain(case) or not 1 < problem.shape[3] <= _MOST_KEYS or case.run.seen.shape[1] > 1:
         return None
     found = _nearest(case)
     if found is None:
