@@ -119,7 +119,11 @@ def read_array(
         held = contents.entries[entry]
         if isinstance(held, LoadedArray):
             return held
-    names = [name for name in contents.entries if contents.dump or _is_array(contents, name)]
+    names = [
+        name
+        for name in contents.entries
+        if contents.dump or isinstance(contents.entries[name], LoadedArray)
+    ]
     size = counted(len(contents.entries), "entry", "entries")
     if not names:
         what = f"{size}, none of them an array" if contents.entries else "nothing"
@@ -130,35 +134,17 @@ def read_array(
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
 
 
-def _is_array(contents: LoadedMapping, name: str) -> bool:
-    return isinstance(contents.entries[name], LoadedArray)
-
-
 def describe(source: str, *, dtype: str | None = None) -> list[Member]:
     """Return what a file holds; of NPY, NPZ and safetensors only the headers are read.
 
-    Parameters
-    ----------
-    source, dtype
-        As for `read`.
-
-    Returns
-    -------
-    list of Member
-        One, with an empty name, where the file is one array.
-
-    Raises
-    ------
-    InputError
-        As for `read`, but not for elements that attncli cannot compute with.
+    Where the file is one array, the name of its one member is empty. Elements that attncli cannot
+    compute with are no error here.
     """
     path, name = split_member(source)
     opened = open_source(path)._replace(dtype=dtype)
     with refusals(opened.name):
         found = format_of(opened)
-        members = (
-            _described(found.read(opened)) if found.describe is None else found.describe(opened)
-        )
+        members = found.describe(opened) if found.describe else _described(found.read(opened))
     chosen = [member for member in members if name in {None, member.name}]
     if not chosen:
         raise InputError(f"{opened.name} has no member {quoted(name or '')}")
@@ -168,11 +154,8 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
 def headers(source: str) -> list[Member]:
     """Return what the headers of a file say; nothing if its format has none, or it is a stream."""
     path = split_member(source)[0]
-    if not is_file(path):
-        return []
-    opened = open_source(path)
-    with refusals(opened.name):
-        return describe(source) if format_of(opened).describe is not None else []
+    known = is_file(path) and format_of(open_source(path)).describe is not None
+    return describe(source) if known else []
 
 
 def split_member(source: str) -> tuple[str, str | None]:

@@ -14,21 +14,18 @@ __all__ = ["Contents", "LazyEntries", "LoadedArray", "LoadedMapping", "Member", 
 
 @dataclass(frozen=True, eq=False)
 class LoadedArray:
-    """One array and where it came from.
+    """One array: real numbers or booleans as stored, of text float64.
 
     Attributes
     ----------
-    values : ndarray
-        Real numbers or booleans, as stored; text formats give float64.
     name : str
         How errors name it: ``q.csv``, ``dump.npz#q``, ``standard input``.
     row_labels, column_labels : tuple of str or None
         The label column and the header row of a table that has them.
     printed : str or None
-        ``%.2f`` or ``%.2e``, where the text of this array alone shows that all its numbers were
-        printed so.
+        ``%.2f`` or ``%.2e``, where its text shows that all its numbers were printed so.
     is_table : bool
-        It comes from a format that holds two axes, so that others, of length 1, may be left out.
+        It comes from a format of two axes, so that others, of length 1, may be left out.
     """
 
     values: npt.NDArray[Any]
@@ -41,14 +38,13 @@ class LoadedArray:
 
 @dataclass(frozen=True, eq=False)
 class LoadedMapping:
-    """Named entries and where they came from.
+    """Named entries of a file.
 
     Attributes
     ----------
     entries : mapping of str to object
-        A `LoadedArray` where the file holds numbers in nested lists or an array member;
-        otherwise what the file says: bool, int, float, str, None, a list of str (labels), or
-        `Unread`. Members of binary formats are read when they are asked for.
+        A `LoadedArray`, or what the file says: bool, int, float, str, None, a list of str (labels),
+        or `Unread`. Members of binary formats are read when they are asked for.
     name : str
         How errors name the file.
     folder : str
@@ -67,14 +63,7 @@ class LoadedMapping:
 
 
 class LazyEntries(Mapping[str, object]):
-    """A mapping that knows its names, and reads a value each time it is asked for.
-
-    Parameters
-    ----------
-    names : iterable of str
-    read : callable
-        Takes one of the names and returns its value.
-    """
+    """A mapping that knows its names, and reads a value each time it is asked for."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], object]) -> None:
         self._names = dict.fromkeys(names)
@@ -105,16 +94,9 @@ class Unread:
 class Member(NamedTuple):
     """What one entry of a file is, without its data.
 
-    Attributes
-    ----------
-    name : str
-        Its name in the file; empty where the whole file is one array.
-    shape : tuple of int
-        Empty for a single value.
-    dtype_name : str
-        ``float32``, ``bfloat16``, …; ``text`` for words, ``null`` for nothing,
-        ``summary`` for what is not read, and the format's own word (``F8_E4M3``,
-        ``<U5``) where attncli cannot read the elements.
+    The ``name`` is empty where the file is one array, the ``shape`` where the entry is one value.
+    The dtype is ``float32``, ``bfloat16``, …, ``text``, ``null``, ``summary`` for what is not read,
+    or the format's own word (``F8_E4M3``) where attncli cannot read the elements.
     """
 
     name: str

@@ -34,15 +34,7 @@ _BLOCK = 1 << 21
 
 @dataclass(frozen=True)
 class Survey:
-    """What the numbers of an array are like.
-
-    Attributes
-    ----------
-    minimum, maximum : float, int or bool, or None
-        Of the finite numbers; None where there are none.
-    nan, inf, minus_inf : int
-        How many are none.
-    """
+    """The range of the finite numbers (None without any), and how many are none."""
 
     minimum: float | None
     maximum: float | None
@@ -58,19 +50,9 @@ class Survey:
 
 @dataclass(frozen=True)
 class MemberInfo:
-    """One entry of a file.
+    """One entry of a file: the ``note`` is its single value, words, labels, or why it is not read.
 
-    Attributes
-    ----------
-    name : str
-        Empty where the whole file is one array.
-    shape : tuple of int
-    dtype : str
-        ``float32``, ``bfloat16``, …, or what stands there instead: ``text``, ``bool``.
-    numbers : Survey or None
-        None where they are none, cannot be read, or were not looked at.
-    note : str or None
-        A single value, the words of a list, labels, or why it cannot be read.
+    The name is empty where the file is one array; ``numbers`` is None where none were looked at.
     """
 
     name: str
@@ -82,17 +64,7 @@ class MemberInfo:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file.
-
-    Attributes
-    ----------
-    name : str
-    members : tuple of MemberInfo
-    texts : mapping of str to str
-        What a picture says of itself.
-    picture : str or None
-        ``png``, ``svg`` or ``pdf``.
-    """
+    """One file; of a ``picture`` (``png``, ``svg``, ``pdf``) the ``texts`` that it carries."""
 
     name: str
     members: tuple[MemberInfo, ...] = ()
@@ -101,7 +73,7 @@ class FileInfo:
 
 
 def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> FileInfo:
-    """Return what a file holds."""
+    """Return what a file holds; without ``numbers``, binary files only by their headers."""
     picture = _picture(source)
     if picture is not None:
         return picture
@@ -191,23 +163,20 @@ def _surveyed(source: str, dtype: str | None) -> Iterator[MemberInfo]:
 
 def _headers(source: str, error: InputError) -> list[Member]:
     """Return what the headers say, or raise the first error where they say nothing either."""
-    found: list[Member] = []
     with suppress(InputError):
-        found = headers(source)
-    if not found:
-        raise error
-    return found
+        if found := headers(source):
+            return found
+    raise error
 
 
 def _entry(source: str, name: str, contents: LoadedMapping) -> MemberInfo:
     try:
         entry = contents.entries[name]
     except InputError as error:
-        known: list[Member] = []
+        known = {}
         with suppress(InputError):
-            known = headers(split_member(source)[0])
-        member = next((one for one in known if one.name == name), Member(name, (), "?"))
-        return _unread(member, error)
+            known = {one.name: one for one in headers(split_member(source)[0])}
+        return _unread(known.get(name, Member(name, (), "?")), error)
     if isinstance(entry, LoadedArray):
         return _array(name, entry)
     if isinstance(entry, list):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -43,8 +42,8 @@ __all__ = [
 # A file can hold no more; and the product of a million sizes takes minutes.
 MOST_AXES, LARGEST = 64, 2**63 - 1
 _MAGIC = b"\x93NUMPY"
-# Format version: the struct code of the header's length, and the header's encoding.
-_VERSIONS = {1: ("<H", "latin-1"), 2: ("<I", "latin-1"), 3: ("<I", "utf-8")}
+# Format version: the bytes of the header's length, and the header's encoding.
+_VERSIONS = {1: (2, "latin-1"), 2: (4, "latin-1"), 3: (4, "utf-8")}
 # NumPy's own limit, in bytes.
 _HEADER_LIMIT = 10_000
 _ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
@@ -176,24 +175,22 @@ def describe_npy(source: Source) -> list[Member]:
 
 
 def read_header(stream: BinaryIO, name: str) -> Header:
-    """Read an NPY header without evaluating it."""
+    """Read an NPY header of version 1 to 3 without evaluating it."""
     magic = stream.read(len(_MAGIC) + 2)
     if not magic.startswith(_MAGIC) or len(magic) < len(_MAGIC) + 2:
         raise InputError(f"{name} does not begin like an NPY file")
     version = magic[-2]
     if version not in _VERSIONS:
         raise InputError(f"{name}: expected NPY version 1 to 3; found {version}")
-    code, encoding = _VERSIONS[version]
-    prefix = stream.read(struct.calcsize(code))
-    if len(prefix) < struct.calcsize(code):
-        raise InputError(f"{name} ends within its NPY header")
-    length: int = struct.unpack(code, prefix)[0]
+    bytes_of_length, encoding = _VERSIONS[version]
+    prefix = stream.read(bytes_of_length)
+    length = int.from_bytes(prefix, "little")
     if length > _HEADER_LIMIT:
         raise InputError(
             f"{name}: expected an NPY header of at most {_HEADER_LIMIT} bytes; found {length}"
         )
     raw = stream.read(length)
-    if len(raw) < length:
+    if len(prefix) < bytes_of_length or len(raw) < length:
         raise InputError(f"{name} ends within its NPY header")
     start = len(magic) + len(prefix) + length
     return _parsed_header(raw.decode(encoding, "replace"), start, name)

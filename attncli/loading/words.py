@@ -67,35 +67,26 @@ def _words(source: Source, found: object) -> tuple[str, ...] | None:
 
 def _from_table(source: Source, text: str) -> tuple[str, ...] | None:
     """Return the only column of CSV that is not empty; None where there is none."""
-    separator, data = separator_line(text.encode())
-    if separator is None:
-        columns = (_column(_rows(text, each)) for each in _SEPARATORS)
-        return next((column for column in columns if column), None)
-    rows = _rows(data.decode().removeprefix("\n"), separator)
-    for row in rows:
-        if any(row[1:]):
+    named, data = separator_line(text.encode())
+    for separator in _SEPARATORS if named is None else (named,):
+        reader = csv.reader(
+            io.StringIO(data.decode(), newline=""), delimiter=separator, strict=True
+        )
+        try:
+            rows = [row or [""] for row in reader]
+        except csv.Error:
+            continue
+        rows = rows[int(named is not None and rows[:1] == [[""]]) :]  # the end of the first line
+        wide = next((row for row in rows if any(row[1:])), None)
+        if named and wide:
             raise InputError(
-                f"{source.name}: expected one label in each row; found {printable(row[1])!r} "
-                f"behind {printable(row[0])!r}"
+                f"{source.name}: expected one label in each row; found {printable(wide[1])!r} "
+                f"behind {printable(wide[0])!r}"
             )
-    return tuple(row[0] for row in rows) or None
-
-
-def _rows(text: str, separator: str) -> list[list[str]]:
-    """Return the rows of CSV, a blank line as one empty cell; none where it is no CSV."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    try:
-        return [row or [""] for row in reader]
-    except csv.Error:
-        return []
-
-
-def _column(rows: list[list[str]]) -> tuple[str, ...] | None:
-    """Return the first cells, where all rows are as long and hold nothing else."""
-    filled = [row for row in rows if row != [""]]
-    alone = not any(any(row[1:]) for row in filled) and any(row[0] for row in filled)
-    even = len({len(row) for row in filled}) == 1
-    return tuple(row[0] for row in rows) if alone and even else None
+        even = len({len(row) for row in rows if row != [""]}) == 1
+        if wide is None and (named or (even and any(row[0] for row in rows))):
+            return tuple(row[0] for row in rows) or None
+    return None
 
 
 def _from_json(text: str, *, number: Any) -> object:
