@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attncli.cli.options import (
     AverageOptions,
     DigitsOptions,
+    MergeOptions,
     OutputOptions,
     PickOptions,
     ProblemOptions,
@@ -38,6 +39,7 @@ def compute(
     output: OutputOptions,
     pick: PickOptions,
     average: AverageOptions,
+    merge: MergeOptions,
     digits: DigitsOptions,
     options: ProblemOptions,
     run: RunOptions,
@@ -52,13 +54,17 @@ def compute(
     """
     refuse_average_of_one(pick, average)
     with advice(quiet=run.quiet):
-        asked = ask_or_read(options, pick, run, example=output.is_tables and not output.save)
+        example = output.is_tables and not output.save
+        asked = ask_or_read(options, PickOptions() if merge.merge else pick, run, example=example)
         if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
-        if not isinstance(asked, Asked):
+        if merge.merge is not None or not isinstance(asked, Asked):
             from attncli.cli.finished import show_finished
+            from attncli.cli.merging import merged
 
-            show_finished(asked, output, pick, average, run, digits.decimals)
+            finished = merged(asked, merge, run)
+            usual: tuple[str, ...] = () if merge.merge is None else ("weights",)
+            show_finished(finished, output, pick, average, run, digits.decimals, usual)
             return
         usual = OUTPUTS[: 1 if asked.problem.value is None else 2]
         averaged = average.average_heads

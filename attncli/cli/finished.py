@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attncli.cli.output import Request, limits_of, write
 from attncli.cli.question import finished_only
 from attncli.cli.summaries import Summaries
+from attncli.errors import UsageError
 from attncli.errors.names import SUMMARIES
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def show_finished(
     average: AverageOptions,
     run: RunOptions,
     decimals: int,
+    usual: tuple[str, ...] = (),
 ) -> None:
     """Print and save finished weights, and ``stats`` and ``top`` of them.
 
@@ -38,8 +40,10 @@ def show_finished(
     UsageError
         Anything else is asked for.
     """
-    request = Request.of(output, (), finished.inputs, averaged=average.average_heads)
+    request = Request.of(output, usual, finished.inputs, averaged=average.average_heads)
     if not request.names or not request.asked <= {"weights", *SUMMARIES}:
+        if usual:
+            raise UsageError("--merge joins the weights of subwords: show weights, stats or top")
         raise finished_only(finished)
     picked = pick.among(finished.counts, finished.axes)
     weights = _weights(finished, picked, averaged=request.averaged)

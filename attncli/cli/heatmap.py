@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from attncli.cli.declaring import MOST_USED, PICTURE, number, option, switch, whole
 from attncli.cli.drawing import as_metadata, figure_target, refuse_unknown_map, write_figure
-from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import (
+    AverageOptions,
+    MergeOptions,
+    PickOptions,
+    ProblemOptions,
+    RunOptions,
+)
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
@@ -192,6 +198,7 @@ def heatmap(
     drawing: PictureOptions,
     pick: PickOptions,
     average: AverageOptions,
+    merge: MergeOptions,
     options: ProblemOptions,
     run: RunOptions,
 ) -> None:
@@ -213,12 +220,12 @@ def heatmap(
     if drawing.out is not None and drawing.out.lower().endswith((".html", ".htm")):
         from attncli.cli.page import write_page
 
-        write_page(drawing, pick, average, options, run)
+        write_page(drawing, pick, average, merge, options, run)
         return
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     refuse_average_of_one(pick, average)
-    _refuse_beside(drawing, average)
+    _refuse_beside(drawing, average, merge)
     wish = Wish(
         drawing.what,
         vmax=drawing.end,
@@ -231,10 +238,15 @@ def heatmap(
     refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
         more = [] if drawing.minus is None else [drawing.minus]
-        asked = ask_or_read(options, pick, run, more=more, kind=drawing.what, saved=True)
+        chosen = pick if merge.merge is None else PickOptions()
+        asked = ask_or_read(options, chosen, run, more=more, kind=drawing.what, saved=True)
+        if merge.merge is not None:
+            from attncli.cli.merging import merged
+
+            asked = merged(asked, merge, run)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
         picked = asked.picked if isinstance(asked, Asked) else pick.among(asked.counts, asked.axes)
-        title = _title(drawing, picked, average) if drawing.title is None else drawing.title
+        title = _title(drawing, picked, average, merge) if drawing.title is None else drawing.title
         wish = replace(wish, picked=picked, title=title)
         picture = _picture(asked, wish, drawing, average, options, run)
     if target is None:
@@ -252,12 +264,16 @@ def heatmap(
         transparent=drawing.transparent,
         math=drawing.math,
     )
-    for words in write_figure(picture, target, look, _options(options, drawing, pick, average)):
+    for words in write_figure(
+        picture, target, look, _options(options, drawing, pick, average, merge)
+    ):
         note(words, quiet=run.quiet)
 
 
-def _refuse_beside(drawing: PictureOptions, average: AverageOptions) -> None:
+def _refuse_beside(drawing: PictureOptions, average: AverageOptions, merge: MergeOptions) -> None:
     """Refuse options that contradict each other."""
+    if merge.merge is not None and (drawing.what == "scores" or drawing.minus is not None):
+        raise UsageError("--merge joins weights: leave out --what scores and --minus")
     if average.average_heads and drawing.what == "scores":
         raise UsageError("--average-heads averages weights, not scores: leave one of the two out")
     if drawing.minus is None:
@@ -382,24 +398,32 @@ def _shape(maps: Maps) -> str:
     return shape_text((*(count for count in maps.counts if count > 1), *maps.shape))
 
 
-def _title(drawing: PictureOptions, picked: Picked, average: AverageOptions) -> str | None:
+def _title(
+    drawing: PictureOptions, picked: Picked, average: AverageOptions, merge: MergeOptions
+) -> str | None:
     """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
     words = places(picked.alone)
     if average.average_heads:
         words.append(picked.mean)
+    if merge.merge is not None:
+        words.append("subwords joined (summed over keys, averaged over queries)")
     if drawing.minus is not None:
         words.append(f"difference from {drawing.minus}")
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
 
 
 def _options(
-    options: ProblemOptions, drawing: PictureOptions, pick: PickOptions, average: AverageOptions
+    options: ProblemOptions,
+    drawing: PictureOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    merge: MergeOptions,
 ) -> dict[str, str]:
     """Return what was asked for, by the names of the options."""
     unasked = vars(PictureOptions())
     looks = {name: value for name, value in vars(drawing).items() if value != unasked[name]}
     looks.pop("out", None)
-    return as_metadata(options, {**vars(pick), **looks}, average)
+    return as_metadata(options, {**vars(pick), **vars(merge), **looks}, average)
 
 
 def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "CheckOptions",
     "DigitsOptions",
     "ExplainOptions",
+    "MergeOptions",
     "OutputOptions",
     "PickOneOptions",
     "PickOptions",
@@ -315,6 +316,18 @@ class AverageOptions:
     """The heads together."""
 
     average_heads: bool = switch(SHOWN, "Average the weights over the heads.")
+
+
+@dataclass(eq=False, repr=False)
+class MergeOptions:
+    """Subwords together."""
+
+    merge: str | None = option(
+        SHOWN,
+        "words or FILE",
+        "Join subwords (##ing, Ġ, ▁): weights are summed over keys and averaged over queries. A "
+        "file has a group for each token: neighbours of one group are joined.",
+    )
 
 
 class _Formatted:

@@ -7,6 +7,7 @@ import math
 import os
 from typing import TYPE_CHECKING
 
+from attncli.cli.options import PickOptions
 from attncli.cli.question import Asked, ask_or_read
 from attncli.cli.terminal import advice, note, progress_bar
 from attncli.errors import UsageError
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.cli.heatmap import PictureOptions
-    from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
+    from attncli.cli.options import (
+        AverageOptions,
+        MergeOptions,
+        ProblemOptions,
+        RunOptions,
+    )
     from attncli.gather import Finished
     from attncli.numerics.indices import Picked
     from attncli.problem.problem import Problem
@@ -29,6 +35,7 @@ _OF_PICTURES = (
     *("what", "rows", "cols", "minus", "log", "vmax", "annotate", "digits", "cmap", "dpi", "size"),
     *("font_size", "transparent", "math"),
 )
+_OF_WORDS = "Attention weights, subwords joined (summed over keys, averaged over queries)"
 # Weights in a page: more make a file of over 100 MB, which browsers open slowly.
 _MOST_CELLS = 100_000_000
 
@@ -37,6 +44,7 @@ def write_page(
     drawing: PictureOptions,
     pick: PickOptions,
     average: AverageOptions,
+    merge: MergeOptions,
     options: ProblemOptions,
     run: RunOptions,
 ) -> None:
@@ -58,7 +66,7 @@ def write_page(
     maker = MapMaker(run.threads)
     cells = 0
     with advice(quiet=run.quiet):
-        for layer, asked in _layers(options, pick, run):
+        for layer, asked in _layers(options, pick, merge, run):
             refuse_inputs([out], asked.inputs)
             source, picked = _source(asked, pick)
             cells += math.prod(source.shape)
@@ -66,7 +74,9 @@ def write_page(
             with progress_bar(quiet=run.quiet) as maker.progress:
                 maps += maker.maps(source, layer=layer, picked=picked)
             _warn_unseeing(asked, maker.fully_masked)
-        text = page(maps, title=drawing.title or "Attention weights", reasons=REASONS)
+        usual = "Attention weights" if merge.merge is None else _OF_WORDS
+        title = usual if drawing.title is None else drawing.title
+        text = page(maps, title=title, reasons=REASONS)
     with whole_file(out) as stream:
         stream.write(text.encode())
     note(f"{out} holds {len(maps)} maps: open it in a browser", quiet=run.quiet)
@@ -85,7 +95,7 @@ def _refuse_others(drawing: PictureOptions, average: AverageOptions) -> None:
 
 
 def _layers(
-    options: ProblemOptions, pick: PickOptions, run: RunOptions
+    options: ProblemOptions, pick: PickOptions, merge: MergeOptions, run: RunOptions
 ) -> Iterator[tuple[int, Asked | Finished]]:
     """Yield what is asked for, of each layer where a folder holds several and none is chosen."""
     from attncli.gather import recorded_layers
@@ -98,7 +108,12 @@ def _layers(
     for number in numbers:
         one = copy.copy(options)
         one.layer = number
-        yield number or 0, ask_or_read(one, pick, run, saved=True)
+        if merge.merge is None:
+            yield number or 0, ask_or_read(one, pick, run, saved=True)
+        else:
+            from attncli.cli.merging import merged
+
+            yield number or 0, merged(ask_or_read(one, PickOptions(), run, saved=True), merge, run)
 
 
 def _source(asked: Asked | Finished, pick: PickOptions) -> tuple[Problem | Given, Picked]:

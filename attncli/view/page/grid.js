@@ -19,7 +19,7 @@ async function layOutGrid() {
   // In their order, each layer is a row.
   const here = DATA.maps.filter((map) => map.batch === state.batch), heads = new Set(here.map((map) => map.head)).size;
   const rows = state.sort === "order" && heads > 1 && here.length > heads;
-  grid.style.gridTemplateColumns = rows ? `repeat(${heads}, minmax(4.4rem, 1fr))` : "";
+  grid.style.gridTemplateColumns = rows ? `repeat(${heads}, minmax(3.8rem, 1fr))` : "";
   grid.replaceChildren(...buttons);
 }
 

@@ -33,7 +33,7 @@ REASONS = (
     "causal: the key comes after the query",
     "the key lies outside the window",
     "the key belongs to another segment",
-    "the score is −inf: a mask or bias adds −inf",
+    "the score is −inf",
 )
 # The bit of the last one.
 _INFINITE = 1 << len(HIDING_RULES)

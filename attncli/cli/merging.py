@@ -1,0 +1,108 @@
+"""``--merge words``: the weights of a problem, or finished ones, between words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.cli.question import Asked
+from attncli.cli.terminal import note
+from attncli.errors import ShapeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.cli.options import MergeOptions, RunOptions
+    from attncli.gather import Finished
+    from attncli.summaries.words import Words
+
+__all__ = ["merged"]
+
+
+def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Finished:
+    """Return the weights of words, as if they had been finished before.
+
+    Finished weights stay as they are where no words are asked for.
+
+    Raises
+    ------
+    UsageError
+        The tokens have no names.
+    ShapeError
+        A file has groups for another number of tokens.
+    """
+    import numpy as np
+
+    from attncli.gather.finished import Finished
+    from attncli.numerics.indices import EVERYTHING
+    from attncli.summaries.words import merged_hidden, merged_weights
+
+    if isinstance(asked, Asked):
+        asked = _computed(asked, run)
+    elif merge.merge is None:
+        return asked
+    note(
+        "subwords are joined: weights are summed over keys, averaged over queries", quiet=run.quiet
+    )
+    weights, hidden = asked.weights(EVERYTHING), asked.hidden_cells(EVERYTHING)
+    groups = _groups(merge)
+    queries = _words("queries", asked.query_labels, weights.shape[-2], groups)
+    keys = _words("keys", asked.key_labels, weights.shape[-1], groups)
+    values = merged_weights(weights, queries, keys)
+    lead = asked.values.shape[:-2]
+    return Finished(
+        values.reshape(*lead, *values.shape[-2:]),
+        f"{asked.name}, by words",
+        (*asked.inputs, *([] if merge.merge in (None, "words") else [str(merge.merge)])),
+        queries.names,
+        keys.names,
+        asked.bfloat16,
+        asked.batched,
+        None
+        if hidden is None
+        else np.reshape(merged_hidden(hidden, queries, keys), (*lead, *values.shape[-2:])),
+    )
+
+
+def _computed(asked: Asked, run: RunOptions) -> Finished:
+    import numpy as np
+
+    from attncli.api import solve
+    from attncli.gather.finished import Finished
+
+    problem = asked.problem
+    answer = solve(problem, ("weights", "scores"), threads=run.threads)
+    weights, scores = np.asarray(answer.weights), np.asarray(answer.scores)
+    return Finished(
+        weights,
+        " ".join(asked.inputs) or "the example",
+        asked.inputs,
+        problem.query_labels,
+        problem.key_labels,
+        asked.bfloat16,
+        problem.layout.weight_axes == "b",
+        np.isneginf(scores),
+    )
+
+
+def _groups(merge: MergeOptions) -> Sequence[str] | None:
+    """Return the groups in a file, or None where the tokens themselves say what belongs."""
+    from attncli.loading.source import open_source
+    from attncli.loading.words import read_words
+
+    if merge.merge == "words":
+        return None
+    return read_words(open_source(str(merge.merge)))
+
+
+def _words(
+    what: str, labels: Sequence[str] | None, count: int, groups: Sequence[str] | None
+) -> Words:
+    from attncli.summaries.words import words_of
+
+    if groups is not None and len(groups) != count:
+        raise ShapeError(f"--merge: expected {count} groups, one a token; found {len(groups)}")
+    if labels is None:
+        raise UsageError(
+            f"--merge: the {what} have no names", hint="give --tokens, one subword for each"
+        )
+    return words_of(labels, groups)
