@@ -302,12 +302,9 @@ def _trimmed(rows: list[Row]) -> list[Row]:
         rows.pop()
     if not rows or rows[0][-1].strip():
         return rows
-    count = min(_empty_at_end(cells) for cells in rows if any(map(str.strip, cells)))
+    filled = ([at for at, cell in enumerate(cells, 1) if cell.strip()] for cells in rows)
+    count = min(len(cells) - at[-1] for cells, at in zip(rows, filled, strict=True) if at)
     return [cells[: len(cells) - count] for cells in rows] if count else rows
-
-
-def _empty_at_end(cells: Row) -> int:
-    return sum(1 for _ in itertools.takewhile(lambda cell: not cell.strip(), reversed(cells)))
 
 
 def _lacks_corner(rows: list[Row]) -> bool:

@@ -49,16 +49,6 @@ def write_npz(stream: BinaryIO, results: Results) -> None:
 def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
     """Return the bytes that stand before the values in an NPY file.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    dtype : dtype
-
-    Returns
-    -------
-    bytes
-        A multiple of 64 in length, so that the values can be memory-mapped.
-
     References
     ----------
     NumPy enhancement proposal 1, "A Simple File Format for NumPy Arrays".

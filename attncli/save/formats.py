@@ -20,18 +20,9 @@ __all__ = ["FORMATS", "Results", "format_of", "save", "write"]
 
 
 class Format(NamedTuple):
-    """How results become bytes.
+    """How results become bytes: ``write`` takes a stream, ``hold`` raises what it cannot hold.
 
-    Attributes
-    ----------
-    write : callable
-        Takes a binary stream, which need not be seekable, and `Results`.
-    suffixes : tuple of str
-        What the names of such files end with.
-    hold : callable
-        Raises if the format cannot hold `Results`, whose numbers it does not look at.
-    single : bool
-        Whether it holds one output.
+    A ``single`` format holds one output.
     """
 
     write: Callable[[BinaryIO, Results], None]
@@ -73,25 +64,7 @@ FORMATS = {
 
 
 def format_of(path: str, default: str | None = None) -> str:
-    """Return the name of the format that the name of a file asks for.
-
-    Parameters
-    ----------
-    path : str
-        The file to write.
-    default : str, optional
-        The format of a file whose name has no suffix, such as ``/dev/stdout``.
-
-    Returns
-    -------
-    str
-        A key of `FORMATS`.
-
-    Raises
-    ------
-    OutputError
-        If the suffix is that of no known format.
-    """
+    """Return the name of the format that the name of a file asks for."""
     suffix = Path(path).suffix.lower()
     for name, kind in FORMATS.items():
         if suffix in kind.suffixes:

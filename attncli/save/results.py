@@ -43,26 +43,13 @@ class Results(NamedTuple):
     labelled: bool = False
 
     def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the rows and columns of an array, its indices where it has none.
-
-        Parameters
-        ----------
-        name : str
-            A key of `arrays`.
-        shape : (int, int)
-        """
+        """Return the names of the rows and columns of an array, its indices where it has none."""
         rows = self.key_labels if name in ("key", "value") else self.query_labels
         columns = self.key_labels if name in SQUARE else (name,) if name == "lse" else None
         return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays, for a format that can hold nothing but arrays.
-
-        Raises
-        ------
-        OutputError
-            If there is more than arrays, or no array.
-        """
+        """Return the arrays, for a format that can hold nothing but arrays."""
         if self.extra or not self.arrays:
             found = ", ".join(self.extra) or "none"
             raise OutputError(
@@ -79,13 +66,7 @@ class Results(NamedTuple):
         return lists[0]
 
     def one_array(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
-        """Return the name and the values of the array, for a format that holds one.
-
-        Raises
-        ------
-        OutputError
-            If there is more or less than one array.
-        """
+        """Return the name and the values of the array, for a format that holds one."""
         names = list(self.only_arrays(kind))
         if len(names) > 1:
             raise OutputError(

@@ -31,25 +31,6 @@ def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterato
     zeros. The space on the disk is reserved first, so that a full disk is known before
     the work starts. The file appears as by `attncli.save.files.whole_file`. A pipe or
     a device gets the bytes at the end, from a file in the system's temporary folder.
-
-    Parameters
-    ----------
-    path : str
-        The file to write.
-    shape : tuple of int
-        At least one axis, none of length zero.
-    dtype : dtype
-        Of the values.
-
-    Yields
-    ------
-    ndarray of `dtype`
-        Writable, in C order. Not to be written to after the block.
-
-    Raises
-    ------
-    OutputError
-        If there is no room for the array, or the file cannot be written.
     """
     with whole_file(path) as stream:
         if is_direct(path):
