@@ -24,6 +24,7 @@ async function showRow() {
   order.sort((a, b) => weights[b] - weights[a]);
   document.getElementById("row-title").textContent =
     `Query ${numbered("queryLabels", query)} attends to`;
+  document.getElementById("row").classList.toggle("no-scores", !map.lse);
   const rows = order.slice(0, STRONGEST).map((key) => {
     const row = document.createElement("tr"), score = scoreOf(map, query, weights[key]);
     for (const text of [numbered("keyLabels", key), shown(weights[key]), shown(score)]) {
