@@ -106,7 +106,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "blanks.txt": (lambda: table_of(b"1  2\n", b"1 x\n", 990_000), "found 'x'"),
     "comma.csv": (lambda: table_of(b"a;1,5\n", b"a;x\n", 990_000), "found 'x'"),
     "long.csv": (
-        lambda: table_of(b'1.%b,"2"\n' % (b"0" * 36), b"1,x\n", 990_000),
+        lambda: table_of(b'1.%b,"2"\n' % (b"0" * 24), b"1,x\n", 990_000),
         "found 'x'",
     ),
     "wide.csv": (lambda: b"," * (20 * MILLION), "cells; found about 20,000,000"),

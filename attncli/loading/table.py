@@ -50,6 +50,8 @@ _POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
 _COMMA_PAIRS = re.compile(
     r"(?:[^,]*, *)?[-+]?\d*,\d+(?:[eE][-+]?\d+)?(?:, +[-+]?\d*,\d+(?:[eE][-+]?\d+)?)+ *"
 )
+# Among labels with NUL between them, one that does not begin as a word, as every number does.
+_NO_LETTER = re.compile(r"(?:\A|\0)(?![^\W\d_iInN])")
 # The lines that tell the separator, and bytes in which they are looked for.
 _LOOKED_AT, _SAMPLE = 20, 2**16
 # Shorter tables are read sooner than the parser of long ones is imported.
@@ -334,7 +336,9 @@ def _array(table: _Table, headings: Headings, rows: list[Row], lines: array[int]
     if not body:
         table.refuse(f"expected numbers; found only {quoted(rows[0][0])}", 1, 1)
     if start and not headings.certain:
-        number = next((at for at, cells in enumerate(body) if is_numeric(cells[0])), None)
+        suspect = _NO_LETTER.search("\0".join([cells[0] for cells in body]))  # most are words
+        numbered = (at for at, cells in enumerate(body) if is_numeric(cells[0]))
+        number = next(numbered, None) if suspect else None
         if number is not None:
             word = next((cells[0] for cells in body if not is_numeric(cells[0])), rows[0][0])
             what = f"expected a word, as {quoted(word)}; found the number {quoted(body[number][0])}"
