@@ -1,4 +1,4 @@
-"""The README is true: its commands run, and print what it says."""
+"""The README and docs are true: their commands run, and print what the pages say."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import docs
 import numpy as np
 import pytest
-import readme
 from oracle import attention_2d
 from piping import piped
 
-TEXT = readme.README.read_text(encoding="utf-8")
-SHELL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
-PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+PAGES = docs.pages()
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+NAMES = {page: str(page.relative_to(docs.ROOT)) for page in PAGES}
+BLOCKS = [
+    pytest.param(block, id=f"{NAMES[page]}: {block[:40].strip()}")
+    for page in PAGES
+    for block in docs.console_blocks(TEXTS[page])
+]
 
 
 @pytest.fixture
 def folder():
-    with readme.workplace() as name:
+    with docs.workplace() as name:
         yield name
 
 
@@ -36,7 +41,7 @@ def run(folder, attncli, monkeypatch):
     def call(command, folder=folder, errors=subprocess.PIPE):
         steps = [shlex.split(step) for step in command.split(" | ")]
         if {step[0] for step in steps} != {"attncli"} or re.search(r"[&;<>$*]", command):
-            return readme.run(f"set -o pipefail; {command}", folder, errors=errors)
+            return docs.run(f"set -o pipefail; {command}", folder, errors=errors)
         ran = attncli(*steps[0][1:])
         for step in steps[1:]:
             assert not ran.err
@@ -44,16 +49,15 @@ def run(folder, attncli, monkeypatch):
                 ran = attncli(*step[1:])
         out, err = ran.out.decode(), ran.err.decode()
         if errors == subprocess.STDOUT:
-            # In a terminal too: test_a_note_stands_before_what_it_is_on.
             out, err = err + out, None
         return subprocess.CompletedProcess(command, ran.code, out, err)
 
     return call
 
 
-@pytest.mark.parametrize("block", readme.console_blocks(TEXT), ids=lambda block: block[:40].strip())
+@pytest.mark.parametrize("block", BLOCKS)
 def test_console_block_prints_what_it_says(block, folder, run):
-    assert without_noise(readme.played(block, folder, run)) == without_noise(block)
+    assert without_noise(docs.played(block, folder, run)) == without_noise(block)
 
 
 def without_noise(text):
@@ -61,19 +65,29 @@ def without_noise(text):
     return re.sub(r"\d(\.\d+)?e-1\d", "…", text)
 
 
-def test_first_block_installs_and_runs_the_main_job(folder):
-    install, _, command = SHELL[0].strip().rpartition(" && ")
+def shell_blocks(page):
+    return re.findall(r"```sh\n(.*?)```", TEXTS[page], re.DOTALL)
+
+
+def test_the_readme_installs_and_runs_the_main_job(folder):
+    install, _, command = shell_blocks(docs.README)[0].strip().rpartition(" && ")
     assert install == "python3 -m venv .venv && . .venv/bin/activate && pip install ."
-    assert readme.run(command, folder).stdout.strip() in TEXT
+    assert docs.run(command, folder).stdout.strip() in TEXTS[docs.README]
 
 
-def test_second_block_installs_and_passes_the_tests():
+def test_the_readme_installs_and_passes_the_tests():
     install = "python3 -m venv .venv && . .venv/bin/activate"
-    assert SHELL[1] == f"{install} && pip install '.[test]' && pytest\n"
+    assert shell_blocks(docs.README)[1] == f"{install} && pip install '.[test]' && pytest\n"
+
+
+def test_the_readme_is_short_and_the_first_result_comes_early():
+    lines = TEXTS[docs.README].splitlines()
+    assert len(lines) <= 200
+    assert lines.index("weights") < 25
 
 
 def recipes():
-    _, _, *blocks = SHELL
+    blocks = [block for page in PAGES for block in shell_blocks(page)[2 * (page == docs.README) :]]
     lines = [line for block in blocks for line in block.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -122,26 +136,20 @@ def test_recipe_runs(line, place, run):
         assert float(result.stdout) == pytest.approx(0.2645, abs=1e-4)
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_the_mistakes_of_a_right_output_are_none(place, run):
-    (line,) = (line for line in recipes() if "wrong.npy" in line)
-    result = run(line.replace("wrong.npy", "out.npy"))
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", TEXTS[page]):
+        if not link.startswith("http"):
+            assert (page.parent / link).exists(), link
 
 
-def test_links_lead_to_headings():
-    headings = re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
-    known = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-    links = re.findall(r"\]\(#([^)]*)\)", TEXT)
-    assert [*dict.fromkeys(links)] == links
-    assert set(links) == known
-
-
-def test_python_blocks_are_doctests(monkeypatch):
-    monkeypatch.chdir(readme.ROOT)
-    assert PYTHON
-    for block in PYTHON:
-        test = doctest.DocTestParser().get_doctest(block, {}, "README", None, 0)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```python" in TEXTS[page]], ids=NAMES.get
+)
+def test_python_blocks_are_doctests(page, monkeypatch):
+    monkeypatch.chdir(docs.ROOT)
+    for block in re.findall(r"```python\n(.*?)```", TEXTS[page], re.DOTALL):
+        test = doctest.DocTestParser().get_doctest(block, {}, page.name, None, 0)
         assert test.examples
         runner = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL)
         assert runner.run(test).failed == 0
@@ -150,8 +158,9 @@ def test_python_blocks_are_doctests(monkeypatch):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_what_pytorch_dumps_is_judged(folder, run, dtype):
     torch = pytest.importorskip("torch")
-    (block,) = re.findall(r"```py\n(.*?)```", TEXT, re.DOTALL)
-    (command,) = re.findall(r"`(attncli check dump\.safetensors .*?)`", TEXT)
+    text = TEXTS[docs.DOCS / "guides/inputs.md"]
+    (block,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    (command,) = re.findall(r"`(attncli check dump\.safetensors .*?)`", text)
     torch.manual_seed(0)
     # Heads that were split off the width, as a layer has them, and gradients.
     query, key, value = (
@@ -160,58 +169,48 @@ def test_what_pytorch_dumps_is_judged(folder, run, dtype):
     )
     out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
     exec(block, {"query": query, "key": key, "value": value, "out": out})
-    assert f"context: ok ({dtype}, shape (2, 3, 5, 4))" in run(command).stdout
-    for name, tensor in {"q": query, "k": key, "v": value, "out": out}.items():
-        np.save(f"{name}.npy", tensor.detach().float().cpu().numpy())
-    again = run("attncli check q.npy k.npy v.npy --expect out.npy")
-    assert f"context: ok ({dtype}" in again.stdout
-
-
-def test_every_command_is_documented(run):
-    listed = run("attncli --help").stdout.partition("Commands:")[2]
-    commands = re.findall(r"^  (\w+) ", listed, re.MULTILINE)
-    assert len(commands) >= 2
-    for command in commands:
-        assert f"**`attncli {command}`**" in TEXT
-
-
-def test_every_option_is_spelled_as_the_program_spells_it(run):
-    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
-    listed = run("attncli --help").stdout
-    for command in re.findall(r"^  (\w+) ", listed.partition("Commands:")[2], re.MULTILINE):
-        listed += run(f"attncli {command} --help").stdout
-    known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", listed))
-    assert told - known == set()
-
-
-def test_the_picture_is_of_the_size_that_its_command_draws(folder, run):
-    (command,) = (
-        line
-        for block in readme.console_blocks(TEXT)
-        for line in readme.commands(block)
-        if "weights.png" in line
-    )
     assert run(command).returncode == 0
-    drawn = (Path(folder) / "weights.png").read_bytes()
-    shown = (readme.ROOT / "samples/pictures/minilm-head-1.png").read_bytes()
-    width, height = np.frombuffer(drawn[16:24], ">u4")
-    # Labels are as wide as the version of the library that draws them makes them.
-    np.testing.assert_allclose(np.frombuffer(shown[16:24], ">u4"), (width, height), rtol=0.05)
 
 
-def test_a_note_stands_before_what_it_is_on(folder):
-    block = readme.played("$ attncli compute --plain --show raw,weights\n", folder)
-    assert block.splitlines()[1] == "note: no files given: this is the built-in example"
+@pytest.mark.parametrize("command", docs.COMMANDS)
+def test_the_page_of_a_command_is_its_help(command):
+    page = docs.DOCS / f"reference/{command}.md"
+    assert TEXTS[page] == docs.option_page(command)
 
 
-def test_no_summary_of_a_command_is_cut(run):
+def test_every_command_has_a_page(run):
     listed = run("attncli --help").stdout.partition("Commands:")[2]
-    assert listed.strip()
-    assert "..." not in listed
+    assert {*re.findall(r"^  (\w+) ", listed, re.MULTILINE)} - {"help"} == {*docs.COMMANDS}
 
 
-def test_pictures_of_the_readme_are_there():
-    pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", TEXT)
-    assert pictures
-    for picture in pictures:
-        assert (readme.ROOT / picture).read_bytes().startswith(b"\x89PNG")
+def test_every_option_is_spelled_as_the_program_spells_it():
+    helps = [text for page, text in TEXTS.items() if page.stem in docs.COMMANDS]
+    known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "".join(helps)))
+    for page, text in TEXTS.items():
+        told = {
+            option
+            for line in text.splitlines()
+            if "attncli" in line or line.startswith("|")
+            for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", line)
+        }
+        assert told - known - {"--strict", "--version"} == set(), NAMES[page]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_pictures_are_of_the_size_that_their_commands_draw(page, folder, run):
+    drawing = [
+        command
+        for block in docs.console_blocks(TEXTS[page])
+        if re.search(r"--out \S+\.png", block)
+        for command in docs.commands(block)
+    ]
+    for command in drawing:
+        assert run(command).returncode == 0
+    for shown in docs.pictures(page):
+        drawn = Path(folder) / shown.name
+        if page == docs.README:
+            drawn = Path(folder) / "weights.png"
+        if page.name != "index.md":
+            sizes = [np.frombuffer(file.read_bytes()[16:24], ">u4") for file in (drawn, shown)]
+            # Labels are as wide as the version of the library that draws them makes them.
+            np.testing.assert_allclose(*sizes, rtol=0.05)

@@ -1,14 +1,15 @@
-"""The blocks of the README: what they run, and what that prints now.
+"""The README and docs/: their commands, what these print, and the pictures that they draw.
 
-    python tests/readme.py          writes the outputs into the README
+    python tests/docs.py          writes outputs, pictures and option pages anew
 
-A ``console`` block holds commands after ``$``; what they print follows them.
+A ``console`` block holds commands after ``$``. What they print follows them.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+COMMANDS = ("compute", "heatmap", "explain", "check", "info")
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+_PICTURE = re.compile(r"!\[[^]]*\]\(([^)]*)\)")
+
+
+def pages() -> list[Path]:
+    """Return the README and every page of docs."""
+    return [README, *sorted(DOCS.rglob("*.md"))]
 
 
 def console_blocks(text: str) -> list[str]:
@@ -33,10 +42,15 @@ def commands(block: str) -> list[str]:
     return [line[2:] for line in block.splitlines() if line.startswith("$ ")]
 
 
+def pictures(page: Path) -> list[Path]:
+    """Return the pictures that a page shows."""
+    return [page.parent / name for name in _PICTURE.findall(page.read_text(encoding="utf-8"))]
+
+
 def run(
     command: str, folder: str, *, errors: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[str]:
-    """Run a shell command of the README with the samples at hand."""
+    """Run a shell command of a page with the samples at hand."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("COLUMNS", None)
     return subprocess.run(
@@ -48,7 +62,7 @@ def run(
         text=True,
         encoding="utf-8",
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -60,10 +74,9 @@ def played(
     for command in commands(block):
         # One stream, as in a terminal: what is said first stands first.
         result = run(command, folder, errors=subprocess.STDOUT)
-        output = result.stdout
         if result.returncode == 2:
-            raise AssertionError(f"{command}: {output}")
-        lines.append(f"$ {command}\n{output}")
+            raise AssertionError(f"{command}: {result.stdout}")
+        lines.append(f"$ {command}\n{result.stdout}")
     text = "".join(part if part.endswith("\n") else part + "\n" for part in lines)
     text = re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
     return re.sub(r"\n\n+(\$|$(?![\r\n]))", r"\n\1", text)
@@ -79,12 +92,24 @@ def workplace() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+def option_page(command: str) -> str:
+    """Return the page of a command: its complete help."""
+    shown = run(f"attncli {command} --help", str(ROOT)).stdout.rstrip()
+    return f"# attncli {command}\n\n```text\n{shown}\n```\n"
+
+
 def main() -> None:
-    """Write what the commands print into the README."""
-    with workplace() as folder:
-        text = README.read_text(encoding="utf-8")
-        text = _CONSOLE.sub(lambda found: f"```console\n{played(found[1], folder)}```", text)
-    README.write_text(text, encoding="utf-8")
+    """Write outputs into all pages, the pictures of docs, and the pages of options."""
+    for command in COMMANDS:
+        (DOCS / f"reference/{command}.md").write_text(option_page(command), encoding="utf-8")
+    for page in pages():
+        with workplace() as folder:
+            text = page.read_text(encoding="utf-8")
+            text = _CONSOLE.sub(lambda found: f"```console\n{played(found[1], folder)}```", text)
+            page.write_text(text, encoding="utf-8")
+            for picture in pictures(page):
+                if (Path(folder) / picture.name).exists():
+                    shutil.copyfile(Path(folder) / picture.name, picture)
 
 
 if __name__ == "__main__":
