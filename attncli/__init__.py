@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attncli.view.page.inline import view
 
 # Read by the build.
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 # As in ``[project.urls]``: reading the installed metadata would add 20 ms to every help.
 DOCUMENTATION = "https://attncli.github.io/attncli"
 ISSUES = "https://github.com/attncli/attncli/issues"
