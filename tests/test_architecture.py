@@ -194,7 +194,7 @@ def test_what_is_handed_out_is_taken() -> None:
 
 
 def test_the_map_for_contributors_names_every_room() -> None:
-    guide = ROOT / ".github/CONTRIBUTING.md"
+    guide = ROOT / "CONTRIBUTING.md"
     if not guide.exists():
         pytest.skip("a copy without it")
     rows = re.findall(r"^\| (`.*?) \|", guide.read_text(encoding="utf-8"), re.MULTILINE)
