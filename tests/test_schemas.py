@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-import docs
 import pytest
+
+import docs
 
 jsonschema = pytest.importorskip("jsonschema")
 TUTORIAL = [str(docs.ROOT / f"samples/tutorial/{name}.csv") for name in "qkv"]
