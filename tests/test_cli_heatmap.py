@@ -399,9 +399,8 @@ def test_a_sentence_is_as_many_labels_as_are_expected(
 
 def test_a_picture_of_what_are_no_weights_says_so(tutorial: Path, attncli: Run) -> None:
     ran = attncli("heatmap", "v.csv").good()
-    assert ran.messages == [
-        "warning: v.csv: a row adds up to 11, not to 1: are these weights?"
-    ]  # fmt: skip
+    (message,) = ran.messages
+    assert message.startswith("warning: v.csv: a row adds up to 11")
     (tutorial / "w.csv").write_text("0.33,0.33,0.34\n0,0,0\n0.51,0.5,0\n")
     assert attncli("heatmap", "w.csv").good().messages == []
 

@@ -349,17 +349,20 @@ def test_json_names_a_layout_only_of_what_has_queries_and_keys(folder: Path, att
     assert attncli("compute", *files, "weights").good().json["layout"] == "bsd"
 
 
-def test_a_file_of_all_outputs_may_have_the_name_of_one(folder: Path, attncli: Run) -> None:
-    messages = attncli("compute", "--save", "context.json").good().messages
+def test_a_file_of_all_outputs_may_have_the_name_of_one(tutorial: Path, attncli: Run) -> None:
+    messages = (
+        attncli("compute", "q.csv", "k.csv", "v.csv", "--save", "context.json").good().messages
+    )
     assert not any("holds the" in message for message in messages)
 
 
 @pytest.mark.parametrize("saved", [["a.npy"], ["a.npy", "b.npy"]])
 def test_large_weights_are_saved_as_often_as_asked_and_shown_too(
-    saved: list[str], folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+    saved: list[str], tutorial: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "_HELD_CELLS", 3)
-    words = [word for name in saved for word in ("--save", f"weights={name}")]
+    saves = [word for name in saved for word in ("--save", f"weights={name}")]
+    words = ["q.csv", "k.csv", "v.csv", *saves]
     shown = attncli("compute", "-f", "json", "--show", "weights", *words).good().json["weights"]
     assert np.any(shown)
     for name in saved:

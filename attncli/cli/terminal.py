@@ -181,6 +181,7 @@ class _Bar:
     def __init__(self, words: str, *, counted: bool) -> None:
         self._words, self._counted = words, counted
         self._progress: Progress | None = None
+        self._told: tuple[int, int] | None = None
         self._timer = threading.Timer(_PATIENCE, self._open)
         self._timer.daemon = True
         self._timer.start()
@@ -206,11 +207,14 @@ class _Bar:
             transient=True,
         )
         progress.add_task(self._words, total=None)
-        progress.start()
         self._progress = progress
+        if self._told is not None:
+            self.update(*self._told)
+        progress.start()
 
     def update(self, done: int, total: int) -> None:
-        """Show how much is done."""
+        """Show how much is done, now or when the bar opens."""
+        self._told = done, total
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=done, total=total)
 

@@ -92,7 +92,7 @@ class Axis:
         if self.whole is None or self.count == self.whole:
             return None
         if self.count == 1:
-            label = f", {self.labels[0]}" if self.labels else ""
+            label = f", {label_text(self.labels[0])}" if self.labels else ""
             return f"{_ONE[self.name]} {self.start}{label} (one of {self.whole})"
         return f"{self.name.lower()} {self.start} to {self.start + self.count - 1} of {self.whole}"
 
