@@ -214,7 +214,9 @@ def test_a_sink_far_below_beside_one_far_above_gives_queries_that_see_nothing_ze
     assert empty.any()
     assert not empty.all()
     near(answer.lse[0], 900)
-    near(answer.context[1], np.where(empty, 0, 7.0)[:, None] * np.ones(5), rtol=1e-6)
+    expected = np.where(empty, 0, 7.0)[:, None] * np.ones(5)
+    # 300 equal weights round alike in float32: 300 half units in the last place are 1.8e-5.
+    near(answer.context[1], expected, rtol=1.8e-5 if dtype == "float32" else 1e-12)
     assert (answer.context[0, empty] == 0).all()
 
 

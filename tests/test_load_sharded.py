@@ -97,7 +97,7 @@ def test_what_is_no_index_is_said(
 
 
 def test_one_file_of_several_is_not_enough(arrays: dict[str, np.ndarray]) -> None:
-    with pytest.raises(InputError, match="these look like projections") as caught:
+    with pytest.raises(InputError, match="holds no attention layer") as caught:
         load("x.npy", checkpoint=FILES[0])
     assert caught.value.hint.endswith("name their index, model.safetensors.index.json")
 

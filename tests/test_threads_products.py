@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from attncli import UsageError, project
 from attncli.numerics.threads import products
 from attncli.numerics.threads.products import multiply_rows
-from attncli.problem.projection import OutputProjection
+from attncli.problem.output import OutputProjection
 
 # Rows, in, out: each of them large, none a multiple of the pieces.
 LARGE = [(2500, 70, 800), (700, 90, 2300), (9, 4100, 4100)]
@@ -127,7 +127,7 @@ def test_projections_take_the_threads_of_their_caller(threads, monkeypatch):
         given.append(threads)
         return x @ matrix
 
-    monkeypatch.setattr("attncli.problem.projection.multiply_rows", multiply)
+    monkeypatch.setattr("attncli.problem.output.multiply_rows", multiply)
     x = np.ones((3, 2))
     project(x, wq=np.eye(2), wk=np.eye(2), threads=threads)
     OutputProjection(np.eye(2), None)(x, threads=threads)
@@ -136,13 +136,13 @@ def test_projections_take_the_threads_of_their_caller(threads, monkeypatch):
 
 COMMAND = """
 import sys
-import attncli.problem.projection
+import attncli.problem.output
 from attncli.cli import main
-made = attncli.problem.projection.multiply_rows
+made = attncli.problem.output.multiply_rows
 def multiply(x, matrix, *, threads):
     print("threads:", threads, file=sys.stderr, flush=True)
     return made(x, matrix, threads=threads)
-attncli.problem.projection.multiply_rows = multiply
+attncli.problem.output.multiply_rows = multiply
 main()
 """
 

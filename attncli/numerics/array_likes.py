@@ -37,8 +37,8 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
             f"{name}: expected an array of numbers; found a masked array",
             hint="give its data, and say which keys are hidden with mask or key_padding_mask",
         )
-    value = _on_cpu(value)
     try:
+        value = _on_cpu(value)
         bits = _bfloat16_bits(value)
         return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
