@@ -63,7 +63,7 @@ def test_a_tensor_on_another_device_is_taken(torch, monkeypatch) -> None:
 
 
 def test_a_tensor_without_numbers_is_refused(torch) -> None:
-    with pytest.raises(DataError, match="value: .* found a tensor that NumPy does not read"):
+    with pytest.raises(DataError, match=r"value: .* found a tensor that NumPy does not read"):
         attncli.attention(X, X, torch.ones(3, 2, device="meta"))
     with pytest.raises(DataError, match="Sparse"):
         attncli.attention(X, X, torch.eye(3).to_sparse())

@@ -827,11 +827,13 @@ def _found_sinks(case: Case, right: Array) -> Array | None:
     for head, own in enumerate(right):
         # Of a row without keys, or with other mistakes, nothing follows.
         known, amounts = _finite(sinks[:, head]), _finite(added[:, head])
-        middle = np.median(amounts) if len(amounts) else math.inf
-        scatter = np.median(np.abs(amounts - middle)) / math.sqrt(max(1, len(amounts)))
-        if len(amounts) >= _LEAST_ROWS and np.abs(middle) <= _NOTHING * scatter:
+        if len(amounts) < _LEAST_ROWS:  # a sink of its own explains any one row
+            return None
+        middle = np.median(amounts)
+        scatter = np.median(np.abs(amounts - middle)) / math.sqrt(len(amounts))
+        if np.abs(middle) <= _NOTHING * scatter:
             found.append(max(own, _NO_SINK))
-        elif len(known) < _LEAST_ROWS:  # a sink of its own explains any one row
+        elif len(known) < _LEAST_ROWS:
             return None
         else:
             found.append(_typical(known))
@@ -995,7 +997,7 @@ _SCALES_BY_QUERY = _Each(
     meaning=_differs("the scale", "query"),
     put=_factors(2),
     axis=2,
-    variant_of=("another_scale",),
+    variant_of=("another_scale", "unscaled"),
 )
 
 
