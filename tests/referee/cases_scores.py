@@ -101,7 +101,6 @@ family(
         "inputs_in_the_order_value_query_key": lambda g: g.attend(q=g.v, k=g.q, v=g.k),
         "query_added": lambda g: g.attend() + g.q,
         "value_added": lambda g: g.attend() + g.v,
-        "context_is_query": lambda g: g.inputs[0],
         "context_is_key": lambda g: g.inputs[1],
         "context_is_value": lambda g: g.inputs[2],
     },

@@ -538,7 +538,7 @@ def another_factor(case: Case) -> Mistake | None:
         for name, file in case.files.items()
     ]
     found, right = (np.concatenate(each) for each in zip(*pairs, strict=True))
-    if not right.any():
+    if not (found.any() and right.any()):
         return None
     factor = fewest_digits(
         float(np.dot(found, right) / np.dot(right, right)),
@@ -890,8 +890,11 @@ def _by_each(each: _Each, case: Case) -> Mistake | None:
     if found is None:
         return None
     numbers = _short(found, far)
-    # One that is the same for all has another name, unless there should be none.
-    if not each.unstated and np.ptp(numbers) <= _EQUAL * np.abs(numbers).max():
+    # One number for all has another name, unless there should be none. One number for all wrong
+    # queries is another mistake, in a part of them. 0 stands for queries that fit any number.
+    wrong = numbers[(numbers != 0) & (numbers != 1)] if each.axis == 2 else numbers
+    alike = not wrong.size or np.ptp(wrong) <= _EQUAL * np.abs(wrong).max()
+    if alike and not each.unstated:
         return None
     return Mistake(
         each.name,
@@ -997,7 +1000,7 @@ _SCALES_BY_QUERY = _Each(
     meaning=_differs("the scale", "query"),
     put=_factors(2),
     axis=2,
-    variant_of=("another_scale", "unscaled"),
+    variant_of=("another_scale",),
 )
 
 
