@@ -30,12 +30,7 @@ CASES: dict[str, Case] = {}
 check = import_module(os.environ.get("ATTNCLI_REFEREE", "attncli")).check
 SHAPE = (2, 4, 6, 8)
 # Cases that the referee does not name as it is; `run_corpus.py --later` runs them.
-LATER = frozenset(
-    (
-        "padding/entries/key_padding_mask_mirrored|tokens_reversed",
-        "torch/heads/heads_2",
-    )
-)
+LATER = frozenset({"torch/heads/heads_2"})
 
 
 @dataclass(frozen=True)

@@ -166,9 +166,6 @@ family(
         "key_padding_mask_of_next_entry": lambda g: g.attend(
             np.roll(_MASKS, -1, axis=0)[:, None, None]
         ),
-        "key_padding_mask_mirrored|tokens_reversed": lambda g: g.attend(
-            _MASKS[:, None, None, ::-1]
-        ),
     },
     shapes=(3, 2, 8, 4),
     options={"key_padding_mask": _MASKS},
