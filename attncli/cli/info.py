@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -21,7 +21,7 @@ from attncli.cli.terminal import (
 )
 from attncli.errors import AttnError, UsageError
 from attncli.errors.names import SCHEMA
-from attncli.errors.text import json_text
+from attncli.errors.text import counted, json_text, printable
 
 if TYPE_CHECKING:
     from attncli.loading.info import FileInfo
@@ -63,6 +63,8 @@ def info(options: InfoOptions, screen: ScreenOptions) -> None:
     It also lists the attention layers of a checkpoint, each with the --checkpoint argument to
     give, and the options that a picture by attncli was drawn with.
 
+    Of a folder that attncli capture wrote, it lists the recorded calls.
+
     Example: attncli info model.safetensors
 
     Example: attncli info layer.npz q.csv weights.png
@@ -73,16 +75,36 @@ def info(options: InfoOptions, screen: ScreenOptions) -> None:
     if not files:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
     refuse_two_streams(files)
+    folders = {file: calls for file in files if (calls := _calls_of(file))}
+    files = [file for file in files if file not in folders]
     with advice(quiet=screen.quiet):
         found, errors = _inspected(files, options)
     if options.json or options.format == "json":
-        _print_json(found)
+        _print_json(found, folders)
     else:
         _print_tables(found, screen.color)
+        _print_calls(folders, screen.color)
     for error in errors:
         say_error(error)
     if errors:
         raise typer.Exit(WRONG)
+
+
+def _calls_of(file: str) -> list[dict[str, Any]]:
+    """Return the recorded calls of a folder; none of anything else."""
+    import os
+
+    from attncli.gather import recorded_calls
+
+    return recorded_calls(file) if os.path.isdir(file) else []  # noqa: PTH112
+
+
+def _print_calls(folders: dict[str, list[dict[str, Any]]], color: str) -> None:
+    from attncli.view.dumps import calls_table
+
+    for folder, calls in folders.items():
+        console(color).print(f"{printable(folder)}: {counted(len(calls), 'recorded call')}")
+        console(color).print(calls_table(calls))
 
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
@@ -119,10 +141,11 @@ def _layers(file: FileInfo) -> list[LayerInfo]:
     ]
 
 
-def _print_json(found: list[FileInfo]) -> None:
+def _print_json(found: list[FileInfo], folders: dict[str, list[dict[str, Any]]]) -> None:
     from attncli.view.info import info_dict
 
     files = [info_dict(each, _layers(each)) for each in found]
+    files += [{"file": folder, "calls": calls} for folder, calls in folders.items()]
     print_document(json_text({"schema": SCHEMA, "files": files}))
 
 

@@ -8,7 +8,14 @@ from attncli.errors import warn
 from attncli.gather.entries import MODELS, NORMS, PROJECTIONS, missing_input
 from attncli.gather.finished import Finished, is_finished, take_finished
 from attncli.gather.reader import Gathered, Reader, refuse_plain_scaled
-from attncli.gather.sources import LeftOut, dump_file, one_layer, problem_source, recorded_layers
+from attncli.gather.sources import (
+    LeftOut,
+    dump_file,
+    one_layer,
+    problem_source,
+    recorded_calls,
+    recorded_layers,
+)
 from attncli.loading import refuse_two_streams
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ __all__ = [
     "dump_file",
     "gather",
     "one_layer",
+    "recorded_calls",
     "recorded_layers",
 ]
 

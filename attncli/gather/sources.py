@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError, UsageError
 from attncli.errors.names import INPUTS, LABELS, OUTPUTS, SCHEMA
@@ -21,7 +21,7 @@ from attncli.gather.entries import (
     spellings,
 )
 from attncli.gather.example import EXAMPLE
-from attncli.loading import is_stream, split_member
+from attncli.loading import headers, is_stream, read, split_member
 from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping
 from attncli.loading.number import is_numeric, is_truth
 
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["LeftOut", "dump_file", "one_layer", "problem_source", "recorded_layers"]
+__all__ = [
+    "LeftOut",
+    "dump_file",
+    "one_layer",
+    "problem_source",
+    "recorded_calls",
+    "recorded_layers",
+]
 
 _LISTED = 16
 # How `attncli.capture` names its files, and the entry of their metadata that holds the options.
@@ -134,6 +141,33 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
 def recorded_layers(folder: str) -> list[int]:
     """Return the layers in a folder that `attncli.capture` wrote, in their order."""
     return [*_recorded(folder)]
+
+
+def recorded_calls(folder: str) -> list[dict[str, Any]]:
+    """Return what a folder of recorded calls says of each: its facts, shapes and dtype.
+
+    Reads no numbers. A folder without recorded calls has an empty list.
+    """
+    found = []
+    for layer, calls in _recorded(folder).items():
+        for call, file in calls.items():
+            contents = read(file)
+            facts = (_facts(contents) if isinstance(contents, LoadedMapping) else None) or {}
+            members = {member.name: member for member in headers(file)}
+            shapes = {name: members[name].shape for name in (*INPUTS, "out") if name in members}
+            rules = sorted({*members} - {*INPUTS, "out"} | {*facts.get("options", ())})
+            told = {name: facts.get(name, "") for name in ("module", "kernel", "dtype", "device")}
+            found.append(
+                {
+                    "file": file,
+                    "layer": layer,
+                    "call": call,
+                    **told,
+                    "shapes": shapes,
+                    "rules": rules,
+                }
+            )
+    return found
 
 
 def _recorded(folder: str) -> dict[int, dict[int, str]]:
@@ -253,9 +287,20 @@ def _with_facts(document: LoadedMapping) -> LoadedMapping:
     InputError
         They are not what this version writes.
     """
+    facts = _facts(document)
+    if facts is None:
+        return document
+    told = facts["options"] | {name: facts[name] for name in LABELS if name in facts}
+    names = dict.fromkeys((*(name for name in document.entries if name != "out"), *told))
+    entries = LazyEntries(names, lambda name: told.get(name, document.entries.get(name)))
+    return LoadedMapping(entries, document.name, document.folder, document.dump)
+
+
+def _facts(document: LoadedMapping) -> dict[str, Any] | None:
+    """Return what `attncli.capture` wrote into the metadata of a document, if it did."""
     text = (document.metadata or {}).get(_FACTS)
     if text is None:
-        return document
+        return None
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
@@ -266,10 +311,7 @@ def _with_facts(document: LoadedMapping) -> LoadedMapping:
             f"{document.name}: its metadata {_FACTS!r} is not that of a recorded call, schema "
             f"{SCHEMA}"
         )
-    told = options | {name: facts[name] for name in LABELS if name in facts}
-    names = dict.fromkeys((*(name for name in document.entries if name != "out"), *told))
-    entries = LazyEntries(names, lambda name: told.get(name, document.entries.get(name)))
-    return LoadedMapping(entries, document.name, document.folder, document.dump)
+    return dict(facts)
 
 
 def _refuse_values(files: Sequence[str]) -> None:

@@ -11,14 +11,14 @@ from attncli.errors.names import SCHEMA
 from attncli.view.report import as_dict as report_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from attncli.errors import AttnError
     from attncli.referee.report import CheckReport
 
-__all__ = ["as_dict", "as_junit", "table_parts"]
+__all__ = ["as_dict", "as_junit", "calls_table", "table_parts"]
 
 
 class _Judged(Protocol):
@@ -124,3 +124,22 @@ def table_parts(found: Sequence[_Judged]) -> Iterator[RenderableType]:
     counts = Counter(map(_word, found))
     told = [f"{counts[word]} {word}" for word in styles if counts[word]]
     yield Text(f"\n{counted(len(found), 'file')}: {', '.join(told)}", style="bold")
+
+
+def calls_table(calls: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Return what was recorded, a row a call: layer, module, kernel, shapes and rules."""
+    from rich.text import Text  # noqa: PLC0415
+
+    from attncli.errors.text import printable  # noqa: PLC0415
+    from attncli.view.lined import lined_table  # noqa: PLC0415
+
+    table = lined_table(2)
+    for heading in ("layer", "call"):
+        table.add_column(heading, justify="right")
+    for heading in ("module", "kernel", "dtype", "query", "key", "rules"):
+        table.add_column(heading, overflow="fold")
+    for call in calls:
+        shapes = ["×".join(map(str, call["shapes"].get(name, ()))) for name in ("query", "key")]
+        words = [call["module"], call["kernel"], call["dtype"], *shapes, ", ".join(call["rules"])]
+        table.add_row(str(call["layer"]), str(call["call"]), *(Text(printable(w)) for w in words))
+    return table
