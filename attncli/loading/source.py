@@ -51,7 +51,7 @@ TEXT_LIMIT, MOST_CELLS = 32 * 2**20, 2_000_000
 NUMBERS_LIMIT, MOST_NUMBERS = 64 * 2**20, 5_000_000
 # A folder may hold millions of files. A name this much like a missing one was meant: k.csv by
 # kk.csv, but not by q.csv.
-_MOST_ENTRIES, _ALIKE = 2000, 0.85
+_MOST_ENTRIES, _ALIKE = 2000, 0.75
 # Where a system keeps what is open.
 _OF_STREAMS = ("/dev/", "/proc/")
 # No system takes longer ones; a text of a million letters is no name at all.
