@@ -268,7 +268,9 @@ def missing(path: Path, name: str) -> InputError:
         hint = hint or f"there is no folder {printable(str(path.parent))}"
     with suppress(OSError):
         entries = itertools.islice(path.parent.iterdir(), _MOST_ENTRIES)
-        names = [entry.name for entry in entries if entry.is_file()]
+        # q.csv is not meant by k.csv, though they are as alike as q.csv and q.cvs.
+        first = path.name[:1]
+        names = [entry.name for entry in entries if entry.name[:1] == first and entry.is_file()]
         hint = hint or did_you_mean(path.name, names, likeness=_ALIKE)
     return InputError(f"{name} does not exist", hint=hint)
 
