@@ -311,6 +311,12 @@ def test_a_folder_with_dumps_is_refused(tmp_path):
         pass
 
 
+def test_a_block_that_saw_no_call_says_so(tmp_path):
+    query = torch.randn(1, 1, 4, 4)
+    with pytest.warns(attncli.AttnWarning, match="any attention call"), attncli.capture(tmp_path):
+        (query @ query.transpose(2, 3)).softmax(-1) @ query
+
+
 def test_an_error_inside_the_block_restores_everything(tmp_path):
     held = F.scaled_dot_product_attention, torch.nn.MultiheadAttention.forward
     with pytest.raises(KeyError), attncli.capture(tmp_path):

@@ -229,6 +229,11 @@ def capture(
     captured = Captured(place, chosen, limit, limit_bytes, tokens)
     with _DOORS.to(captured):
         yield captured
+    if not captured.files and not captured.unseen and layers is None and limit > 0:
+        captured.say(
+            "any attention call: kernels of other libraries pass by PyTorch's functions; run the "
+            'model with attn_implementation="sdpa" or "eager"'
+        )
 
 
 def _prepare(folder: Path) -> None:
