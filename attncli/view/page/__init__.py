@@ -1,8 +1,8 @@
-"""One self-contained HTML page that shows attention: matrix, token lines and all heads.
+"""One self-contained HTML page that shows attention: matrix, token lines, all heads and patches.
 
-The page holds its own code (``page.js`` files), its style and its numbers. It loads nothing.
-Weights are cut into tiles of `SIDE` × `SIDE`, and each tile is packed on its own, so that the
-browser unpacks only what is in sight.
+The page holds its own code (the ``.js`` files here), its style and its numbers. It loads nothing.
+Weights are cut into bands of queries, and each band is packed on its own, so that the browser
+unpacks only what is in sight.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import base64
 import hashlib
 import html
 import json
+import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,19 +28,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Map", "Patches", "page"]
 
-# Queries and keys of a tile: what a browser unpacks in some milliseconds.
-SIDE = 512
-# Up to so many weights in all, and up to SIDE tokens, the page holds float32: about 25 MB of text.
-EXACT_CELLS = 6_000_000
-# More weights than this have 7 bits instead of 8, so that 12 layers of 12 heads and 512 tokens,
-# 38 million, stay below 40 MB even if they hardly compress.
-_COARSE_CELLS = 30_000_000
+# Weights of a band: what a browser unpacks in some milliseconds.
+_BAND = 2**18
+# Up to so many weights in all, the page holds float32: about 29 MB of text.
+_EXACT = 6_000_000
+# Of more, whole numbers up to this one stand for the roots of the shares of a row's largest weight.
+# With 7 bits, 38 million weights (12 layers of 12 heads and 512 tokens) take at most 39 MB; with 8
+# bits, those of random queries and keys would take 44 MB.
+_STEPS = 127
+_NOTE = (
+    "To keep the page small, weights have 7 bits: they are rounded by at most 0.8 % of the largest "
+    "weight of their query."
+)
 # The colour scale ends where so many queries have their largest weight below: the first few queries
 # of long causal inputs would leave the others pale.
 _SHARE = 0.95
 # Pixels of a thumbnail's side, at most.
-THUMBNAIL = 64
-_SCRIPTS = ("data", "colours", "state", "matrix", "details", "lines", "grid", "patches", "main")
+_THUMBNAIL = 64
+_SCRIPTS = ("data", "state", "colours", "matrix", "details", "lines", "grid", "patches", "main")
 
 
 @dataclass(eq=False)
@@ -86,10 +91,13 @@ class Patches:
     grid : (rows, columns)
     image : str
         A ``data:`` address, or empty for the grid alone.
+    smooth : bool
+        Whether the colours run from the middle of a patch to the next.
     """
 
     grid: tuple[int, int]
     image: str = ""
+    smooth: bool = True
 
 
 def page(
@@ -99,6 +107,8 @@ def page(
     layers: Mapping[int, str] | None = None,
     reasons: Sequence[str] = (),
     patches: Patches | None = None,
+    query: int = 0,
+    notes: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -111,48 +121,49 @@ def page(
     reasons : sequence of str
         Why a key is hidden: up to 8 sentences.
     patches : Patches, optional
+    query : int
+        The one that is chosen when the page opens.
+    notes : sequence of str
+        Sentences that stand above the views.
 
     Returns
     -------
     str
         HTML. Labels, titles and reasons are text in it, never markup.
     """
-    longest = max(max(one.weights.shape) for one in maps)
-    cells = sum(one.weights.size for one in maps)
-    exact = longest <= SIDE and cells <= EXACT_CELLS
-    bits = 8 if cells <= _COARSE_CELLS else 7
+    exact = sum(one.weights.size for one in maps) <= _EXACT
+    # Arrays and labels that several maps have are written once.
     shared: dict[int, int] = {}
-    for one in maps:
-        if one.reasons is not None:
-            shared.setdefault(id(one.reasons), len(shared))
-    names: dict[Sequence[str] | None, int] = {}
-    strongest = [one.weights.max(axis=1, initial=0) for one in maps]
-    top = float(np.quantile(np.concatenate(strongest), _SHARE)) or 1.0
-    data: dict[str, Any] = {
-        "side": SIDE,
+    names: dict[tuple[str, ...] | None, int] = {}
+    largest = [one.weights.max(axis=1, initial=0) for one in maps]
+    top = float(np.quantile(np.concatenate(largest), _SHARE)) or 1.0
+    facts = [_facts(one, shared, names) for one in maps]
+    data = {
         "exact": exact,
-        "steps": 2**bits - 1,
+        "steps": _STEPS,
         "top": top,
-        "maps": [_facts(one, shared, names) for one in maps],
+        "maps": facts,
         "labels": [*names],
         "layers": layers,
-        "reasons": [*reasons],
-        "patches": None if patches is None else {"grid": patches.grid, "image": patches.image},
-        "note": ""
-        if exact
-        else f"To keep the page small, weights have {bits} bits: they are rounded "
-        f"to about {100 / (2**bits - 1):.1g} % of the largest weight of their query.",
+        "reasons": reasons,
+        "patches": patches and asdict(patches),
+        "query": query,
+        "note": " ".join((*notes, *([] if exact else [_NOTE]))),
     }
-    packed = "\n".join(_blocks(maps, shared, top, data["steps"], exact=exact))
-    return _filled(title, _as_script(json.dumps(data)), packed)
+    blocks = [*_blocks(maps, top, exact=exact), *_shared_blocks(maps, shared)]
+    return _filled(title, _as_script(json.dumps(data)), "\n".join(blocks))
 
 
 def _facts(
-    one: Map, shared: Mapping[int, int], names: dict[Sequence[str] | None, int]
+    one: Map, shared: dict[int, int], names: dict[tuple[str, ...] | None, int]
 ) -> dict[str, Any]:
-    """Return what the page knows of a map before it unpacks anything; add its labels to `names`."""
+    """Return what the page knows of a map before it unpacks anything."""
     queries, keys = one.weights.shape
-    labels = [label and tuple(label) for label in one.labels]
+    labels = [None if given is None else tuple(given) for given in one.labels]
+    lse = None if one.lse is None else [x if np.isfinite(x) else None for x in one.lse.tolist()]
+    reasons = None
+    if one.reasons is not None:
+        reasons = shared.setdefault(id(one.reasons), len(shared))
     return {
         "name": one.name,
         "layer": one.layer,
@@ -160,76 +171,76 @@ def _facts(
         "head": one.head,
         "queries": queries,
         "keys": keys,
+        "band": _band(keys),
         "queryLabels": names.setdefault(labels[0], len(names)),
         "keyLabels": names.setdefault(labels[1], len(names)),
-        "lse": None if one.lse is None else [_finite(x) for x in one.lse.tolist()],
-        "reasons": None if one.reasons is None else shared[id(one.reasons)],
-        "stats": one.stats,
+        "lse": lse,
+        "reasons": reasons,
+        "stats": one.stats or {},
         "thumbnail": [-(-n // _step(n)) for n in (queries, keys)],
     }
 
 
-def _finite(number: float) -> float | None:
-    return number if np.isfinite(number) else None
-
-
-def _blocks(
-    maps: Sequence[Map], shared: Mapping[int, int], top: float, steps: int, *, exact: bool
-) -> Iterator[str]:
-    """Yield the script elements that hold the tiles, their reasons and the thumbnails."""
-    written: set[int] = set()
+def _blocks(maps: Sequence[Map], top: float, *, exact: bool) -> Iterator[str]:
+    """Yield the script elements that hold the weights and the thumbnails."""
     for one in maps:
-        ends = one.weights.max(axis=1, initial=0).astype("<f4")
-        if not exact:
-            yield _block(f"m-{one.name}", ends)
-        for row, column, part in _tiles(one.weights):
-            of_rows = ends[row * SIDE :][: len(part), None]
-            codes = part.astype("<f4") if exact else _roots(part, of_rows, steps)
-            yield _block(f"w-{one.name}-{row}-{column}", codes)
+        for number, part in enumerate(_bands(one.weights)):
+            weights = part.astype("<f4")
+            yield _block(f"w-{one.name}-{number}", *([weights] if exact else _rounded(weights)))
         yield _block(f"t-{one.name}", _thumbnail(one, top))
-        if one.reasons is not None and id(one.reasons) not in written:
-            written.add(id(one.reasons))
-            for row, column, part in _tiles(one.reasons):
-                yield _block(f"r-{shared[id(one.reasons)]}-{row}-{column}", part.astype(np.uint8))
 
 
-def _tiles(array: Array) -> Iterator[tuple[int, int, Array]]:
-    queries, keys = array.shape
-    for row, column in product(range(-(-queries // SIDE)), range(-(-keys // SIDE))):
-        part = array[row * SIDE : (row + 1) * SIDE, column * SIDE : (column + 1) * SIDE]
-        yield row, column, part
+def _shared_blocks(maps: Sequence[Map], shared: Mapping[int, int]) -> Iterator[str]:
+    """Yield the script elements that hold the reasons."""
+    for name, reasons in {id(one.reasons): one.reasons for one in maps}.items():
+        if reasons is not None:
+            for number, part in enumerate(_bands(reasons)):
+                yield _block(f"r-{shared[name]}-{number}", part)
+
+
+def _band(keys: int) -> int:
+    return max(1, _BAND // keys)
+
+
+def _bands(array: Array) -> Iterator[Array]:
+    step = _band(array.shape[1])
+    return (array[start : start + step] for start in range(0, len(array), step))
+
+
+def _rounded(weights: Array) -> tuple[Array, Array]:
+    """Return the largest weight of each row, and roots: they keep small weights apart."""
+    largest = weights.max(axis=1, initial=0)
+    return largest, _roots(weights, largest[:, None], _STEPS)
 
 
 def _roots(weights: Array, top: Array | float, steps: int) -> Array:
-    """Return weights as whole numbers up to `steps`: square roots keep small ones apart."""
     shares: Array = np.sqrt(np.clip(weights / np.where(np.equal(top, 0), 1, top), 0, 1))
     codes: Array = np.rint(steps * shares).astype(np.uint8)
     return codes
 
 
 def _step(length: int) -> int:
-    return -(-length // THUMBNAIL)
+    return -(-length // _THUMBNAIL)
 
 
 def _thumbnail(one: Map, top: float) -> Array:
     """Return the largest weight of each group of cells; 255 where all of them are hidden."""
-    pooled = _pooled(one.weights, np.maximum)
-    codes = _roots(pooled, top, 254)
+    codes = _roots(_pooled(one.weights, np.maximum), top, 254)
     if one.reasons is not None:
         codes[_pooled(one.reasons > 0, np.logical_and)] = 255
     return codes
 
 
 def _pooled(array: Array, how: np.ufunc) -> Array:
-    for axis in (0, 1):
-        length = array.shape[axis]
+    for axis, length in enumerate(array.shape):
         array = how.reduceat(array, np.arange(0, length, _step(length)), axis=axis)
     return array
 
 
-def _block(name: str, array: Array) -> str:
-    packed = base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 6)).decode()
-    return f'<script type="text/plain" id="{name}">{packed}</script>'
+def _block(name: str, *arrays: Array) -> str:
+    packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 6)
+    text = base64.b64encode(packed).decode()
+    return f'<script type="text/plain" id="{name}">{text}</script>'
 
 
 def _as_script(text: str) -> str:
@@ -251,33 +262,14 @@ def _filled(title: str, data: str, blocks: str) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     parts = {
-        "{policy}": policy,
-        "{title}": html.escape(title),
-        "{style}": style,
-        "{data}": data,
-        "{blocks}": blocks,
-        "{script}": code,
+        "policy": policy,
+        "title": html.escape(title),
+        "style": style,
+        "data": data,
+        "blocks": blocks,
+        "script": code,
     }
-    # One pass, so that a title like "{data}" stays what it is.
-    pieces = [read("page.html")]
-    for mark, text in parts.items():
-        pieces = [bit for piece in pieces for bit in _split(piece, mark, text)]
-    return "".join(map(str, pieces))
-
-
-class _Done(str):
-    """A part that is filled in and not looked at again."""
-
-    __slots__ = ()
-
-
-def _split(piece: str, mark: str, text: str) -> list[str]:
-    if isinstance(piece, _Done):
-        return [piece]
-    parts: list[str] = []
-    for bit in piece.split(mark):
-        parts += [_Done(text), bit]
-    return parts[1:]
+    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], read("page.html"))
 
 
 def _digest(text: str) -> str:

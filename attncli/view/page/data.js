@@ -1,11 +1,9 @@
-// The numbers of the page: maps of weights, cut into tiles, each packed on its own.
+// The numbers of the page: maps of weights, cut into bands of queries, each packed on its own.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const SIDE = DATA.side;              // queries and keys of a tile, at most
-const HIDDEN = -1;                   // a weight in a decoded tile where the key is hidden
-const tiles = new Map();             // unpacked tiles, the last used ones last
-const waiting = new Map();           // tiles that are being unpacked
-const KEPT = 64;
+const HIDDEN = -1;                   // a weight in an unpacked band where the key is hidden
+const KEPT = 64;                     // unpacked bands that are kept, the last used ones last
+const bands = new Map();
 
 async function unpack(id) {
   const text = document.getElementById(id).textContent;
@@ -14,65 +12,37 @@ async function unpack(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// The weights of a tile: exact, or shares of the row's largest as squares of roots in few bits.
-function weightsOf(bytes, reasons, ends, count, columns) {
-  const found = new Float32Array(count);
-  if (DATA.exact) found.set(new Float32Array(bytes.buffer, 0, count));
-  else for (let i = 0; i < count; i++) found[i] = ends[Math.floor(i / columns)] * (bytes[i] / DATA.steps) ** 2;
-  if (reasons) for (let i = 0; i < count; i++) if (reasons[i]) found[i] = HIDDEN;
+// The band that holds a query: `loading` is a promise of it, `band` is there when it is unpacked.
+function bandOf(map, query) {
+  const number = Math.floor(query / map.band), name = `${map.name}-${number}`;
+  const found = bands.get(name) || {};
+  found.loading ||= load(map, number).then((band) => { found.band = band; return band; });
+  bands.delete(name);
+  bands.set(name, found);
+  if (bands.size > KEPT) bands.delete(bands.keys().next().value);
   return found;
 }
 
-function tileShape(map, row, column) {
-  return [Math.min(SIDE, map.queries - row * SIDE), Math.min(SIDE, map.keys - column * SIDE)];
+async function load(map, number) {
+  const first = number * map.band, rows = Math.min(map.band, map.queries - first);
+  const [bytes, reasons] = await Promise.all([unpack(`w-${map.name}-${number}`),
+    map.reasons === null ? null : unpack(`r-${map.reasons}-${number}`)]);
+  const weights = DATA.exact ? new Float32Array(bytes.buffer) : rounded(bytes, rows, map.keys);
+  if (reasons) reasons.forEach((bits, i) => { if (bits) weights[i] = HIDDEN; });
+  return { first, rows, columns: map.keys, weights, reasons };
 }
 
-// A tile if it is unpacked; otherwise null, and `ready` is called when it is.
-function tile(map, row, column, ready) {
-  const name = `${map.name}-${row}-${column}`;
-  const known = tiles.get(name);
-  if (known) {
-    tiles.delete(name);
-    tiles.set(name, known);
-    return known;
-  }
-  if (!waiting.has(name)) waiting.set(name, loadTile(map, row, column, name));
-  if (ready) waiting.get(name).then(ready);
-  return null;
+// The largest weights of the queries come first; then roots of the shares of them, as whole numbers.
+function rounded(bytes, rows, keys) {
+  const largest = new Float32Array(bytes.buffer, 0, rows), codes = bytes.subarray(4 * rows);
+  return Float32Array.from(codes, (code, i) => largest[Math.floor(i / keys)] * (code / DATA.steps) ** 2);
 }
 
-async function loadTile(map, row, column, name) {
-  const [rows, columns] = tileShape(map, row, column);
-  const reasonsId = `r-${map.reasons}-${row}-${column}`;
-  const [bytes, reasons, ends] = await Promise.all([
-    unpack(`w-${name}`),
-    document.getElementById(reasonsId) ? unpack(reasonsId) : null,
-    DATA.exact ? null : unpack(`m-${map.name}`).then((found) => new Float32Array(found.buffer).subarray(row * SIDE)),
-  ]);
-  const made = { rows, columns, reasons, pictures: new Map(),
-    weights: weightsOf(bytes, reasons, ends, rows * columns, columns) };
-  tiles.set(name, made);
-  waiting.delete(name);
-  while (tiles.size > KEPT) tiles.delete(tiles.keys().next().value);
-  return made;
-}
-
-async function tileNow(map, row, column) {
-  const name = `${map.name}-${row}-${column}`;
-  return tiles.get(name) || tile(map, row, column) || waiting.get(name);
-}
-
-// All weights of one query, hidden keys as HIDDEN, and the codes of the reasons.
+// All weights of one query, hidden keys as HIDDEN, and the bits of the reasons.
 async function rowOf(map, query) {
-  const weights = new Float32Array(map.keys), reasons = new Uint8Array(map.keys);
-  const row = Math.floor(query / SIDE);
-  for (let column = 0; column * SIDE < map.keys; column++) {
-    const part = await tileNow(map, row, column);
-    const start = (query - row * SIDE) * part.columns;
-    weights.set(part.weights.subarray(start, start + part.columns), column * SIDE);
-    if (part.reasons) reasons.set(part.reasons.subarray(start, start + part.columns), column * SIDE);
-  }
-  return { weights, reasons };
+  const band = await bandOf(map, query).loading, start = (query - band.first) * map.keys;
+  const cut = (array) => array && array.subarray(start, start + map.keys);
+  return { weights: cut(band.weights), reasons: cut(band.reasons) };
 }
 
 function mapOf(state) {
@@ -88,20 +58,19 @@ function placeOf(map) {
 
 // ln weight + lse is the score: so the page need not hold both.
 function scoreOf(map, query, weight) {
-  if (weight <= 0 || !map.lse) return null;
-  const score = Math.log(weight) + map.lse[query];
-  return Number.isFinite(score) ? score : null;
+  if (weight <= 0 || !map.lse || map.lse[query] === null) return null;
+  return Math.log(weight) + map.lse[query];
+}
+
+function nameOf(side, index) {
+  const names = DATA.labels[mapOf(state)[side]];
+  return (names && names[index]) || String(index);
 }
 
 // A token with its number; the number alone where it has no name.
 function numbered(side, index) {
   const name = nameOf(side, index);
   return name === String(index) ? name : `${index} “${name}”`;
-}
-
-function nameOf(side, index) {
-  const names = DATA.labels[mapOf(state)[side]];
-  return names && names[index] !== undefined && names[index] !== "" ? names[index] : String(index);
 }
 
 // Every sentence whose bit is set.

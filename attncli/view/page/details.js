@@ -7,13 +7,10 @@ async function tell(query, key) {
   const ticket = ++told, map = mapOf(state), { weights, reasons } = await rowOf(map, query);
   if (ticket !== told) return;
   const lines = [`query ${numbered("queryLabels", query)}`, `key ${numbered("keyLabels", key)}`];
-  if (weights[key] === HIDDEN) {
-    lines.push("weight 0", `hidden: ${whyHidden(reasons[key])}`);
-  } else {
-    lines.push(`weight ${DATA.exact ? "" : "about "}${shown(weights[key], 6)}`);
-    const score = scoreOf(map, query, weights[key]);
-    if (score !== null) lines.push(`score ${DATA.exact ? "" : "about "}${shown(score)}`);
-  }
+  const about = DATA.exact ? "" : "about ", score = scoreOf(map, query, weights[key]);
+  if (weights[key] === HIDDEN) lines.push("weight 0", `hidden: ${whyHidden(reasons[key])}`);
+  else lines.push(`weight ${about}${shown(weights[key], 6)}`);
+  if (score !== null) lines.push(`score ${about}${shown(score)}`);
   document.getElementById("cell").textContent = lines.join("\n");
 }
 
@@ -22,12 +19,11 @@ async function showRow() {
   if (query !== state.query || map !== mapOf(state)) return;
   const order = [...weights.keys()].filter((key) => weights[key] !== HIDDEN);
   order.sort((a, b) => weights[b] - weights[a]);
-  document.getElementById("row-title").textContent =
-    `Query ${numbered("queryLabels", query)} attends to`;
+  document.getElementById("row-title").textContent = `Query ${numbered("queryLabels", query)} attends to`;
   document.getElementById("row").classList.toggle("no-scores", !map.lse);
   const rows = order.slice(0, STRONGEST).map((key) => {
-    const row = document.createElement("tr"), score = scoreOf(map, query, weights[key]);
-    for (const text of [numbered("keyLabels", key), shown(weights[key]), shown(score)]) {
+    const row = document.createElement("tr");
+    for (const text of [numbered("keyLabels", key), shown(weights[key]), shown(scoreOf(map, query, weights[key]))]) {
       row.appendChild(document.createElement("td")).textContent = text;
     }
     return row;
@@ -36,6 +32,7 @@ async function showRow() {
 }
 
 listeners.push((changed) => {
-  if (["layer", "head", "batch", "query"].some((name) => changed.has(name))) showRow();
-  if (["layer", "head", "batch", "query", "key"].some((name) => changed.has(name))) tell(state.query, state.key);
+  if (![...MAP, "query", "key"].some((name) => changed.has(name))) return;
+  showRow();
+  tell(state.query, state.key);
 });

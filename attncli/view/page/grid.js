@@ -3,47 +3,34 @@
 const grid = document.getElementById("grid");
 let gridDrawn = "";
 
-function sortedMaps() {
-  const here = DATA.maps.filter((map) => map.batch === state.batch);
-  if (state.sort === "order") return here;
-  const number = (map) => map.stats && map.stats[state.sort] !== null ? map.stats[state.sort] : -Infinity;
-  return [...here].sort((a, b) => number(b) - number(a));
-}
-
-async function layOutGrid() {
-  if (state.view !== "grid") return;
-  const key = [state.batch, state.sort, state.colours, state.log, DARK.matches].join(" ");
-  if (key === gridDrawn) return;
-  gridDrawn = key;
-  const buttons = sortedMaps().map(thumbnail);
-  // In their order, each layer is a row.
+function layOutGrid() {
+  const look = [state.batch, state.sort, state.colours, state.log, DARK.matches].join(" ");
+  if (state.view !== "grid" || look === gridDrawn) return;
+  gridDrawn = look;
   const here = DATA.maps.filter((map) => map.batch === state.batch), heads = new Set(here.map((map) => map.head)).size;
-  const rows = state.sort === "order" && heads > 1 && here.length > heads;
+  const ordered = state.sort === "order", number = (map) => map.stats[state.sort] ?? -Infinity;
+  if (!ordered) here.sort((a, b) => number(b) - number(a));
+  // In their order, each layer is a row.
+  const rows = ordered && heads > 1 && here.length > heads;
   grid.style.gridTemplateColumns = rows ? `repeat(${heads}, minmax(3.8rem, 1fr))` : "";
-  grid.replaceChildren(...buttons);
+  grid.replaceChildren(...here.map(thumbnail));
 }
 
 function thumbnail(map) {
-  const button = document.createElement("button"), text = document.createElement("span");
-  button.type = "button";
-  const number = map.stats && map.stats[state.sort];
-  const name = placeOf(map);
-  text.textContent = state.sort === "order" || number === undefined || number === null
-    ? name : `${name}: ${shown(number, 2)}`;
-  const canvas = document.createElement("canvas");
+  const text = document.createElement("span"), canvas = document.createElement("canvas");
+  const number = map.stats[state.sort] ?? null;
+  text.textContent = number === null ? placeOf(map) : `${placeOf(map)}: ${shown(number, 2)}`;
   canvas.setAttribute("aria-hidden", "true");
-  button.append(canvas, text);
-  button.addEventListener("click", () => change({ layer: map.layer, head: map.head, view: "matrix" }));
+  const made = button("", null, () => change({ layer: map.layer, head: map.head, view: "matrix" }), () => {});
+  made.append(canvas, text);
   unpack(`t-${map.name}`).then((bytes) => {
-    const [rows, columns] = map.thumbnail, weights = new Float32Array(rows * columns);
-    // 255 marks what is hidden; other bytes are roots, as in a tile.
-    for (let i = 0; i < weights.length; i++) weights[i] = bytes[i] === 255 ? HIDDEN : DATA.top * (bytes[i] / 254) ** 2;
-    const painted = paint(weights, rows, columns, state);
-    canvas.width = columns;
-    canvas.height = rows;
-    canvas.getContext("2d").drawImage(painted, 0, 0);
+    const [rows, columns] = map.thumbnail;
+    // 255 marks what is hidden; other bytes are roots.
+    const weights = Float32Array.from(bytes, (code) => code === 255 ? HIDDEN : DATA.top * (code / 254) ** 2);
+    Object.assign(canvas, { width: columns, height: rows });
+    canvas.getContext("2d").drawImage(paint({ weights, rows, columns }), 0, 0);
   });
-  return button;
+  return made;
 }
 
 listeners.push(layOutGrid);

@@ -1,33 +1,27 @@
 // Controls, search, and the start.
 
-const tabs = document.getElementById("tabs");
-const search = document.getElementById("search");
+const tabs = document.getElementById("tabs"), search = document.getElementById("search");
+const SELECTS = [...MAP, "colours", "sort"];
 
-function options(id, pairs, name) {
-  const select = document.getElementById(id);
-  for (const [value, text] of pairs) {
-    const option = document.createElement("option");
-    option.value = value;
-    option.textContent = text;
-    select.append(option);
-  }
+function options(name, pairs) {
+  const select = document.getElementById(name);
+  for (const [value, text] of pairs) select.append(new Option(text, value));
   select.parentElement.hidden = pairs.length < 2;
   select.addEventListener("change", () => {
     change({ [name]: typeof state[name] === "number" ? Number(select.value) : select.value });
   });
 }
 
-function distinct(name, text) {
-  return [...new Set(DATA.maps.map((map) => map[name]))].map((value) => [value, text(value)]);
-}
-
 function makeControls() {
-  options("layer", distinct("layer", (value) => (DATA.layers && DATA.layers[value]) || String(value)), "layer");
-  options("head", distinct("head", String), "head");
-  options("batch", distinct("batch", String), "batch");
-  options("colours", Object.keys(SCALES).map((name) => [name, name]), "colours");
-  options("sort", SORTS, "sort");
+  for (const name of MAP) {
+    const numbers = [...new Set(DATA.maps.map((map) => map[name]))];
+    const names = name === "layer" && DATA.layers || {};
+    options(name, numbers.map((number) => [number, names[number] ? `${number}: ${names[number]}` : String(number)]));
+  }
+  options("colours", Object.keys(SCALES).map((name) => [name, name]));
+  options("sort", SORTS);
   document.getElementById("log").addEventListener("change", (event) => change({ log: event.target.checked }));
+  document.getElementById("query").addEventListener("change", (event) => change({ query: Number(event.target.value) || 0 }));
   for (const [name, text] of VIEWS) {
     const tab = document.createElement("button");
     Object.assign(tab, { type: "button", id: `tab-${name}`, textContent: text });
@@ -46,7 +40,8 @@ function makeControls() {
 }
 
 function showControls() {
-  for (const name of ["layer", "head", "batch", "colours", "sort"]) document.getElementById(name).value = String(state[name]);
+  for (const name of [...SELECTS, "query"]) document.getElementById(name).value = String(state[name]);
+  document.getElementById("query").max = mapOf(state).queries - 1;
   document.getElementById("log").checked = state.log;
   for (const [name] of VIEWS) {
     const chosen = name === state.view, tab = document.getElementById(`tab-${name}`);
@@ -55,34 +50,26 @@ function showControls() {
     document.getElementById(`view-${name}`).hidden = !chosen;
   }
   document.getElementById("where").textContent = placeOf(mapOf(state));
-  drawLegend(state);
 }
 
 // Enter goes to the next query whose token holds the text.
 function find(next) {
   const text = search.value.trim().toLowerCase(), output = document.getElementById("found");
-  const names = [...Array(mapOf(state).queries).keys()];
-  const hits = text ? names.filter((i) => nameOf("queryLabels", i).toLowerCase().includes(text)) : [];
+  const queries = [...Array(mapOf(state).queries).keys()];
+  const hits = text ? queries.filter((i) => nameOf("queryLabels", i).toLowerCase().includes(text)) : [];
   output.textContent = text ? `${hits.length} found` : "";
-  if (next && hits.length) {
-    change({ query: hits.find((i) => i > state.query) ?? hits[0] });
-    if (state.view === "matrix") keepInSight();
-  }
+  if (!next || !hits.length) return;
+  change({ query: hits.find((i) => i > state.query) ?? hits[0] });
+  if (state.view === "matrix") keepInSight();
 }
 
 search.addEventListener("input", () => find(false));
-search.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); find(true); } });
-addEventListener("hashchange", () => {
-  readLink();
-  for (const listener of listeners) listener(new Set(Object.keys(state)));
-});
-DARK.addEventListener("change", () => { gridDrawn = ""; for (const listener of listeners) listener(new Set(["colours"])); });
-addEventListener("beforeprint", drawMatrix);
+search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(true); });
+addEventListener("hashchange", () => { readLink(); tellAll(); });
+DARK.addEventListener("change", () => tellAll(["colours"]));
 listeners.unshift(showControls);
 
 makeControls();
 readLink();
 if (DATA.note) Object.assign(document.getElementById("note"), { hidden: false, textContent: DATA.note });
-writeLink();
-for (const listener of listeners) listener(new Set(Object.keys(state)));
-document.documentElement.dataset.ready = "1";
+tellAll();

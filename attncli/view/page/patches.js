@@ -1,33 +1,48 @@
 // One row of weights over an image, or over an empty grid of its patches.
 
-const patches = document.getElementById("patches");
+const patches = document.getElementById("patches"), smooth = document.getElementById("smooth");
+const WIDTH = 560;                   // pixels of the picture
 const image = new Image();
-if (DATA.patches && DATA.patches.image) {
-  image.src = DATA.patches.image;
-  image.addEventListener("load", drawPatches);
-}
+let painted = 0;
 
 async function drawPatches() {
-  if (!DATA.patches || state.view !== "patches") return;
-  const [rows, columns] = DATA.patches.grid, map = mapOf(state);
-  const { weights } = await rowOf(map, state.query);
-  const used = weights.subarray(weights.length - rows * columns);
-  const strongest = Math.max(...used, 1e-12), context = patches.getContext("2d");
-  patches.height = image.naturalWidth ? Math.round(560 * image.naturalHeight / image.naturalWidth) : Math.round(560 * rows / columns);
-  context.clearRect(0, 0, patches.width, patches.height);
-  if (image.naturalWidth) context.drawImage(image, 0, 0, patches.width, patches.height);
-  const overlay = document.createElement("canvas");
-  overlay.width = columns;
-  overlay.height = rows;
-  const inner = overlay.getContext("2d"), pixels = inner.createImageData(columns, rows), table = ramp("inferno");
-  for (let i = 0; i < used.length; i++) {
-    const share = Math.max(0, used[i]) / strongest, at = 3 * Math.round(255 * share);
-    pixels.data.set([table[at], table[at + 1], table[at + 2], image.naturalWidth ? 60 + 160 * share : 255], 4 * i);
-  }
+  if (state.view !== "patches") return;
+  const ticket = ++painted, [rows, columns] = DATA.patches.grid, map = mapOf(state), first = map.keys - rows * columns;
+  const weights = (await rowOf(map, state.query)).weights.subarray(first);
+  if (ticket !== painted || state.view !== "patches") return;
+  const shape = image.naturalWidth ? image.naturalHeight / image.naturalWidth : rows / columns;
+  const height = Math.round(WIDTH * shape), context = sized(patches, WIDTH, height);
+  const strongest = Math.max(...weights, 1e-12), overlay = document.createElement("canvas");
+  if (image.naturalWidth) context.drawImage(image, 0, 0, WIDTH, height);
+  Object.assign(overlay, { width: columns, height: rows });
+  const inner = overlay.getContext("2d"), pixels = inner.createImageData(columns, rows);
+  weights.forEach((weight, i) => {
+    const share = Math.max(0, weight) / strongest;
+    pixels.data.set([...colourAt(SCALES.inferno, share), image.naturalWidth ? 64 + 153 * share : 255], 4 * i);
+  });
   inner.putImageData(pixels, 0, 0);
-  context.imageSmoothingEnabled = document.getElementById("smooth").checked;
-  context.drawImage(overlay, 0, 0, patches.width, patches.height);
+  context.imageSmoothingEnabled = smooth.checked;
+  context.drawImage(overlay, 0, 0, WIDTH, height);
+  const own = state.query - first, [wide, high] = [WIDTH / columns, height / rows];
+  context.strokeStyle = "#fff";
+  context.lineWidth = 2;
+  if (own >= 0) context.strokeRect((own % columns) * wide, Math.floor(own / columns) * high, wide, high);
+  drawLegend(SCALES.inferno, `weight 0 to ${shown(strongest)}, the largest of a patch`);
 }
 
-document.getElementById("smooth").addEventListener("change", drawPatches);
-listeners.push(drawPatches);
+function patchAt(event) {
+  const [rows, columns] = DATA.patches.grid, box = patches.getBoundingClientRect();
+  const [down, across] = [rows * (event.clientY - box.top) / box.height, columns * (event.clientX - box.left) / box.width];
+  const within = (number, count) => Math.max(0, Math.min(Math.floor(number), count - 1));
+  return mapOf(state).keys - rows * columns + within(down, rows) * columns + within(across, columns);
+}
+
+if (DATA.patches) {
+  image.addEventListener("load", drawPatches);
+  if (DATA.patches.image) image.src = DATA.patches.image;
+  smooth.checked = DATA.patches.smooth;
+  smooth.addEventListener("change", drawPatches);
+  patches.addEventListener("mousemove", (event) => tell(state.query, patchAt(event)));
+  patches.addEventListener("click", (event) => change({ query: patchAt(event) }));
+  listeners.push(drawPatches);
+}
