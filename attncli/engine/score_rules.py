@@ -137,14 +137,14 @@ def _penalties(problem: Problem, place: Place) -> Array:
 
 
 def _penalty(problem: Problem, place: Place, offset: int) -> Array:
-    """Return the penalties of one entry as a view of one row a head: they depend on i − j only."""
+    """Return the penalties of one entry, which depend on i − j only, (H, L, S)."""
     slopes = np.asarray(problem.alibi_slopes)[slice(*place.heads), None]
     (start, stop), (first, last) = place.rows, place.columns
     distance = np.abs(np.arange(start + offset - last + 1, stop + offset - first))
     penalty = np.multiply(distance, slopes, dtype=problem.dtype, casting="same_kind")
     rows = np.lib.stride_tricks.sliding_window_view(penalty, last - first, axis=1)
-    view: Array = rows[:, :, ::-1]
-    return view
+    # NumPy takes many times as long to read the view itself in the order of a tile.
+    return np.ascontiguousarray(rows[:, :, ::-1])
 
 
 def share_beside_sinks(total: Array, above: Array) -> tuple[Array, Array]:
