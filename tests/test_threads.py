@@ -564,8 +564,6 @@ class TestCores:
             ({"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, "/a/b", 3),
             ({"a/cpu.max": "400000 100000", "a/b/cpu.max": "200000 100000"}, "/a/b", 2),
             ({"a/cpu.max": "100000 100000"}, "/elsewhere", None),
-            ({"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"}, "/", 3),
-            ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "/", None),
             ({"cpu.max": "nonsense"}, "/", None),
         ],
     )
@@ -575,28 +573,6 @@ class TestCores:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         assert cores.quota(tmp_path, group) == expected
-
-    @pytest.mark.parametrize(("group", "expected"), [("/a/b", 1), ("/a", 2), ("/", None)])
-    def test_that_a_control_group_of_version_1_grants(self, tmp_path, group, expected):
-        for name, quota in (("a", "200000"), ("a/b", "50000")):
-            folder = tmp_path / "cpu" / name
-            folder.mkdir(parents=True)
-            (folder / "cpu.cfs_quota_us").write_text(quota)
-            (folder / "cpu.cfs_period_us").write_text("100000")
-        assert cores.quota(tmp_path, "/", group) == expected
-
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("0::/user.slice/a:b\n", ("/user.slice/a:b", "/")),
-            ("9:name=systemd:/s\n4:cpu,cpuacct:/limited\n0::/s\n", ("/s", "/limited")),
-            ("nonsense\n", ("/", "/")),
-            ("", ("/", "/")),
-        ],
-    )
-    def test_of_groups_that_the_system_names(self, text, expected, monkeypatch):
-        monkeypatch.setattr(cores, "_text", lambda _: text)
-        assert cores._own_groups.__wrapped__() == expected
 
     @pytest.mark.skipif(not hasattr(cores.os, "sched_setaffinity"), reason="Linux sets affinities")
     def test_by_affinity(self):

@@ -347,16 +347,17 @@ def _exponentiate(block: Block, tile: Array, softmax: OnlineSoftmax, *, low: boo
         Whether exponentials may be negligible.
     """
     lowest = tile.min(axis=(2, 3, 4)) if low else np.zeros(1)
+    infinite = block.problem.bias is not None
     negligible = lowest < _floor(tile.dtype)
     if not negligible.any():
         block.exp(tile, tile)
     elif negligible.all():
-        _exponentiate_low(tile, infinite=True)
+        _exponentiate_low(tile, infinite=infinite)
         softmax.flushed[...] = True
     else:  # each head by itself: none changes another one's bits
         for place in np.ndindex(negligible.shape):
             if negligible[place]:
-                _exponentiate_low(tile[place], infinite=True)
+                _exponentiate_low(tile[place], infinite=infinite)
             else:
                 np.exp(tile[place], tile[place])
         softmax.flushed |= negligible

@@ -12,72 +12,41 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use, by affinity and by cgroup quota."""
+    """Return how many cores this process may use, by affinity and by its control group."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(1, min(cores, quota(_GROUPS, *_own_groups()) or cores))
+    return max(1, min(cores, quota(_GROUPS, _own_group()) or cores))
 
 
 @cache
-def quota(root: Path, group: str, cpu_group: str = "/") -> int | None:
-    """Return the cores that a control group grants, rounded up; None if there is no limit.
+def quota(root: Path, group: str) -> int | None:
+    """Return the cores that a control group and its parents grant, rounded up; None for no limit.
 
     Parameters
     ----------
     root : Path
         Where the groups are mounted.
-    group, cpu_group : str
-        The paths of the process's groups of version 2, and of version 1 for the processor. Their
-        parents' limits apply too.
+    group : str
+        The path of the process's group.
 
     References
     ----------
-    Linux kernel documentation, "Control Group v2", section "CPU Interface Files"
-    (``cpu.max``); version 1: ``cpu.cfs_quota_us``.
+    Linux kernel documentation, "Control Group v2", section "CPU Interface Files" (``cpu.max``).
     """
-    granted = [
-        *(_share(folder / "cpu.max") for folder in _within(root, group)),
-        *(_share_of_version_1(folder) for folder in _within(root / "cpu", cpu_group)),
-    ]
-    return min(filter(None, granted), default=None)
-
-
-def _within(root: Path, group: str) -> list[Path]:
-    """Return the folder of a group and those of its parents; a container may not see all."""
     folder = root / group.lstrip("/")
     folders = [folder, *folder.parents]
-    return folders[: folders.index(root) + 1]
+    limits = [_text(one / "cpu.max").split() for one in folders[: folders.index(root) + 1]]
+    # "max 100000" means no limit; otherwise microseconds of processor time in each period.
+    granted = [-(-int(each[0]) // int(each[1])) for each in limits if each and each[0].isdigit()]
+    return min(granted, default=None)
 
 
-@cache
-def _own_groups() -> tuple[str, str]:
-    """Return the paths of this process's control groups: version 2, and 1 for the processor."""
-    lines = [line.split(":", 2) for line in _text(Path("/proc/self/cgroup")).splitlines()]
-    paths = {name: path for _, names, path in filter(_is_whole, lines) for name in names.split(",")}
-    return paths.get("", "/"), paths.get("cpu", "/")
-
-
-def _is_whole(line: list[str]) -> bool:
-    return len(line) == len(("number", "controllers", "path"))
-
-
-def _share(file: Path) -> int | None:
-    words = _text(file).split()
-    return _cores(*words) if len(words) == 2 else None
-
-
-def _share_of_version_1(folder: Path) -> int | None:
-    return _cores(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
-
-
-def _cores(allowed: str, period: str) -> int | None:
-    """Return ⌈allowed / period⌉; None for ``max`` or −1, which mean no limit."""
-    allowed, period = allowed.strip(), period.strip()
-    if not (allowed.isdigit() and period.isdigit() and int(period)):
-        return None
-    return -(-int(allowed) // int(period)) or None
+def _own_group() -> str:
+    """Return the path of this process's control group of version 2."""
+    lines = _text(Path("/proc/self/cgroup")).splitlines()
+    return next((line[3:] for line in lines if line.startswith("0::")), "/")
 
 
 def _text(file: Path) -> str:

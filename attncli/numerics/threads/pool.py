@@ -10,7 +10,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attncli.numerics.threads.blas import use_one_thread
 
@@ -77,19 +78,15 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     queue = _Queue(items)
     helpers: list[Future[int]] = []
     try:
-        while len(helpers) < threads - 1:
-            helpers.append(_pool().submit(_help, work, queue))
-    except RuntimeError:  # the system grants no more threads, or Python is about to end
-        threads = 1 + len(helpers)
-    try:
+        with suppress(RuntimeError):  # the system grants no more threads, or Python is about to end
+            while len(helpers) < threads - 1:
+                helpers.append(_pool().submit(_help, work, queue))
         own = _work_or_stop(work, queue)
-        _await(helpers, queue)
-        return own + sum(map(_result, helpers))
-    except BaseException:
-        queue.stop()
-        _await(helpers, queue)
-        raise
+        # A helper that has not begun finds nothing left to do.
+        return own + sum(0 if helper.cancel() else helper.result() for helper in helpers)
     finally:
+        queue.stop()
+        wait([helper for helper in helpers if not helper.cancel()])
         # An error holds this frame: in turn it must not hold the error, or both and all their
         # arrays would stay until the next garbage collection.
         helpers.clear()
@@ -118,25 +115,3 @@ def _work_or_stop(work: Work[Item], queue: _Queue[Item]) -> int:
     except BaseException:
         queue.stop()
         raise
-
-
-def _await(helpers: list[Future[int]], queue: _Queue[Any]) -> None:
-    """Wait until every helper is done. Ctrl-C stops them, and does not leave one at work."""
-    interrupt: BaseException | None = None
-    for helper in helpers:
-        while not (helper.cancel() or helper.done()):
-            try:
-                wait([helper])
-            except KeyboardInterrupt as error:
-                queue.stop()
-                interrupt = error
-    if interrupt is not None:
-        raise interrupt
-
-
-def _result(helper: Future[int]) -> int:
-    """Return what a helper returned, 0 if it never began, or raise its error."""
-    try:
-        return 0 if helper.cancelled() else helper.result()
-    finally:
-        del helper  # as above
