@@ -73,24 +73,8 @@ def attend_block(
 ) -> int:
     """Compute context and lse of some queries, and return how many of them see no key.
 
-    Parameters
-    ----------
-    operands : Operands
-    part : Part
-        Of one batch entry. Heads are those of whole groups, or lie within one group.
-    tiling : Tiling
-    results : dict of str to ndarray (B, H, L, …)
-        ``context``, ``lse`` or both.
-    scratch : Scratch
-    check_stopped : callable
-        Called before each tile; raises to stop the work.
-
-    Raises
-    ------
-    DataError
-        A score exceeds the range of the computing dtype.
-    NotFiniteError
-        A number is not finite, and query, key and value are still unread.
+    The part is of one batch entry, and of whole groups of heads or of heads within one group.
+    ``check_stopped`` is called before each tile and raises to stop the work.
     """
     bounds = {head: score_bound(operands, part, head) for head in range(*part.heads)}
     modes = [first_mode(operands.problem, bound) for bound in bounds.values()]
@@ -189,10 +173,7 @@ class Block:
     def tiles(self, bound: float) -> list[Span]:
         """Return the keys of each tile, of those that any query may see.
 
-        Parameters
-        ----------
-        bound : float
-            On the capped scores, in nats.
+        The bound is that on the capped scores, in nats.
         """
         span = self.problem.visible.span(self.entry, *self.part.rows)
         first, last = self._within_reach(span, bound)
@@ -339,13 +320,7 @@ def _too_high(tile: Array) -> bool:
 
 
 def _exponentiate(block: Block, tile: Array, softmax: OnlineSoftmax, *, low: bool) -> None:
-    """Replace scores without a shift by their exponentials.
-
-    Parameters
-    ----------
-    low : bool
-        Whether exponentials may be negligible.
-    """
+    """Replace scores without a shift by their exponentials, some of which may be negligible."""
     lowest = tile.min(axis=(2, 3, 4)) if low else np.zeros(1)
     infinite = block.problem.bias is not None
     negligible = lowest < _floor(tile.dtype)
@@ -366,13 +341,9 @@ def _exponentiate(block: Block, tile: Array, softmax: OnlineSoftmax, *, low: boo
 def _exponentiate_low(scores: Array, *, infinite: bool) -> None:
     """Replace scores by their exponentials, where those may be negligible.
 
-    Arithmetic with numbers below 1e−38 takes ten to a hundred times as long as with others.
-
-    Parameters
-    ----------
-    infinite : bool
-        Whether scores may be −inf: negligible exponentials become 0 then. Otherwise they become
-        the least that is not negligible, which takes less time.
+    Arithmetic with numbers below 1e−38 takes ten to a hundred times as long as with others. Where
+    scores may be −inf, negligible exponentials become 0. Otherwise they become the least that is
+    not negligible, which takes less time.
     """
     np.maximum(scores, _floor(scores.dtype), out=scores)
     np.exp(scores, scores)

@@ -65,29 +65,10 @@ class Part(NamedTuple):
 def attend_part(
     operands: Operands, part: Part, results: dict[str, Array], scratch: Scratch | None
 ) -> int:
-    """Compute a part of the results.
+    """Compute a part of the results, and return how many (batch, head, query) see no key.
 
-    Parameters
-    ----------
-    operands : Operands
-    part : Part
-        Heads are those of whole groups that share a key, or lie within one group.
-    results : dict of str to ndarray (B, H, L, …)
-        Of each output asked for.
-    scratch : Scratch or None
-        Where scores are computed that are not asked for; None for memory of their own.
-
-    Returns
-    -------
-    int
-        How many (batch, head, query) see no key.
-
-    Raises
-    ------
-    DataError
-        The score of a key that is seen exceeds the range of the computing dtype.
-    NotFiniteError
-        A score or a context is not finite, and query, key and value are still unread.
+    Heads are those of whole groups that share a key, or lie within one group. Scores that are not
+    asked for are computed in ``scratch``, or in memory of their own.
 
     References
     ----------

@@ -61,13 +61,7 @@ class Mode(IntEnum):
 
 
 def score_bound(operands: Operands, part: Part, head: int) -> float:
-    """Return a bound on the capped scores of a head, in nats; inf if they may leave the range.
-
-    Raises
-    ------
-    NotFiniteError
-        A query or key is not finite, and nobody has checked them.
-    """
+    """Return a bound on the capped scores of a head, in nats; inf if they may leave the range."""
     problem = operands.problem
     query, key = operands.lengths(part.entries[0], head, part.rows)
     # |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz), and the query is scaled before it is multiplied.
@@ -87,13 +81,7 @@ def first_mode(problem: Problem, bound: float) -> Mode:
 
 
 def failed_heads(block: Block, softmax: OnlineSoftmax, *, with_lse: bool) -> Bools:
-    """Return which heads (H,) of a block have to be computed again, in a safer mode.
-
-    Raises
-    ------
-    NotFiniteError
-        A sum is not finite, and query, key and value are still unread.
-    """
+    """Return which heads (H,) of a block have to be computed again, in a safer mode."""
     row_sum = block.shape.by_head(softmax.row_sum)
     least = row_sum.min(axis=1)
     failed = np.zeros(len(row_sum), np.bool_)

@@ -75,11 +75,6 @@ class Operands:
         """Return the length of the longest of some queries of a head, and of all its keys.
 
         It is inf where a square overflows.
-
-        Raises
-        ------
-        NotFiniteError
-            One is not finite, and nobody has checked the inputs.
         """
         query = self.query[entry, head, slice(*rows)]
         longest = _largest_length(query, self.problem.dtype)
@@ -110,16 +105,10 @@ class Operands:
 
 
 def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:
-    """Apply what comes before the product of query and key.
+    """Apply what comes before the product of query and key; ``angles`` is the dtype of rope's.
 
     Rotary embedding comes first. Then the score function decides: ``cosine`` scales both to unit
     length, ``general`` multiplies the query by W; ``dot`` and ``additive`` change nothing.
-
-    Parameters
-    ----------
-    problem : Problem
-    angles : dtype
-        The dtype in which rotary angles are computed.
 
     References
     ----------
@@ -157,15 +146,7 @@ def _largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
 
 
 def refuse_scores(problem: Problem) -> NoReturn:
-    """Raise the error of scores that are not finite.
-
-    Raises
-    ------
-    NotFiniteError
-        Query, key and value are still unread and may be the cause.
-    DataError
-        They are finite, so the product overflowed.
-    """
+    """Raise the error of scores that are not finite; the inputs may be the cause if unread."""
     if problem.unread is not None:
         raise NotFiniteError
     narrow = problem.dtype.itemsize < 8

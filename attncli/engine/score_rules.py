@@ -59,18 +59,10 @@ def add_rules(
     fit: Callable[[Array], Array],
     keep: Callable[[str, Array], None] | None = None,
 ) -> None:
-    """Cap raw scores in place, and add bias and ALiBi.
+    """Cap raw scores (scaled products, in nats) in place, and add bias and ALiBi.
 
-    Parameters
-    ----------
-    problem : Problem
-    scores : ndarray
-        Scaled products, in nats.
-    place : Place
-    fit : callable
-        Turns an array (B, H, L, S) into one that broadcasts to the scores.
-    keep : callable, optional
-        Called with the name of a stage and the scores at that stage.
+    ``fit`` turns an array (B, H, L, S) into one that broadcasts to the scores. ``keep`` is called
+    with the name of each stage and the scores at that stage.
     """
     if keep is not None:
         keep("raw", scores)
@@ -150,17 +142,8 @@ def _penalty(problem: Problem, place: Place, offset: int) -> Array:
 def share_beside_sinks(total: Array, above: Array) -> tuple[Array, Array]:
     """Return two factors whose product is total / (total + e^above); one might be too small.
 
-    Parameters
-    ----------
-    total : ndarray
-        Sums of exponentials under a shift; 0 where a query sees no key.
-    above : ndarray
-        By how much the sinks are above the shift, in nats.
-
-    Returns
-    -------
-    two ndarrays
-        Of the shape of both. The second is 0 where the total is 0.
+    The total is a sum of exponentials under a shift, 0 where a query sees no key; the sinks are
+    ``above`` nats above that shift. The second factor is 0 where the total is 0.
     """
     # t / (t + e^a) = e^(−a/2) · e^(−a/2) t / (t e^(−a) + 1), for a > 0
     half = np.exp(np.maximum(above, 0) / -2)
