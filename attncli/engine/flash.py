@@ -23,7 +23,6 @@ Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -362,13 +361,13 @@ def _hide(block: Block, tile: Array, place: Place) -> None:
 
 def _zero_hidden(block: Block, tile: Array, place: Place) -> None:
     """Replace the exponentials of hidden keys by 0."""
-    visible = block.problem.visible
     for part, edge in _edges(block, tile, place):
-        if visible.repeats:
-            form = (block.shape, *visible.form(block.entry, part.rows, part.columns))
-            factors = block.scratch.remembered(form, partial(_factors, block, part))
-            np.multiply(edge, factors, out=edge)
-        elif (pattern := _pattern(block, part)) is not None:
+        seen = seen_at(block.problem, part)
+        if seen is not None:
+            pattern = block.fit(seen)
+            if not block.shape.query_major:
+                # In the memory order of the tile, so that it is turned once and not for every head.
+                pattern = np.ascontiguousarray(pattern)
             np.multiply(edge, pattern, out=edge)
 
 
@@ -377,23 +376,6 @@ def _edges(block: Block, tile: Array, place: Place) -> Iterator[tuple[Place, Arr
     start = place.columns[0]
     for part in hiding_parts(block.problem, place):
         yield part, tile[:, :, :, part.columns[0] - start : part.columns[1] - start]
-
-
-def _pattern(block: Block, place: Place) -> Bools | None:
-    """Return where keys are seen, as an array that broadcasts to a tile; None for everywhere."""
-    seen = seen_at(block.problem, place)
-    if seen is None:
-        return None
-    pattern = block.fit(seen)
-    # In the memory order of the tile, so that it is turned once and not for every head.
-    return pattern if block.shape.query_major else np.ascontiguousarray(pattern)
-
-
-def _factors(block: Block, place: Place) -> Array:
-    """Return 1 where keys are seen and 0 where they are hidden."""
-    pattern = _pattern(block, place)
-    dtype = block.problem.dtype
-    return np.ones(1, dtype) if pattern is None else pattern.astype(dtype)
 
 
 def _deliver(block: Block, softmax: OnlineSoftmax, results: dict[str, Array], good: Bools) -> int:

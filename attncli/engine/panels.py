@@ -11,13 +11,10 @@ queries of a key do. `TileShape.array` allocates both under the same axes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
 
 __all__ = ["Scratch", "TileShape", "row_sums", "weighted_sum"]
 
@@ -27,8 +24,6 @@ Array = npt.NDArray[Any]
 _LINE = 64
 # Bytes of scratch memory that may stay allocated between calls, for each thread.
 _KEPT = 2**23
-# Arrays that are remembered by what they depend on; the edges of a block need few.
-_REMEMBERED = 8
 # BLAS adds up one number after the other, and rounding errors grow with how many there are. So a
 # sum of exponentials adds at most so many, and a product for the context at most so many keys.
 _LONGEST_SUM, _LONGEST_PRODUCT = 128, 4096
@@ -86,7 +81,6 @@ class Scratch:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
         self._views: dict[tuple[str, tuple[int, ...]], Array] = {}
-        self._remembered: dict[Hashable, Array] = {}
         try:
             self._memory = self._spare.pop()
         except IndexError:
@@ -105,15 +99,6 @@ class Scratch:
                 self._views = {key: one for key, one in self._views.items() if key[0] != name}
             view = self._views[name, shape] = held[:size].view(self._dtype).reshape(shape)
         return view
-
-    def remembered(self, form: Hashable, make: Callable[[], Array]) -> Array:
-        """Return the array that was made for the same form before, or make it now."""
-        array = self._remembered.get(form)
-        if array is None:
-            if len(self._remembered) == _REMEMBERED:
-                self._remembered.clear()
-            array = self._remembered[form] = make()
-        return array
 
     def release(self) -> None:
         """Leave the memory to the next worker, unless it is much."""

@@ -212,21 +212,6 @@ class Visibility(NamedTuple):
         pairs = ((columns[0], first), (last, columns[1]))
         return [(start, stop) for start, stop in pairs if start < stop]
 
-    @property
-    def repeats(self) -> bool:
-        """Whether hiding inside the `edges` of a tile depends only on the distance i − j.
-
-        It does if there are no rules besides causal and window.
-        """
-        return self.is_one_interval and self.kv_lengths is None and self.query_lengths is None
-
-    def form(
-        self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
-    ) -> tuple[int, int, int]:
-        """Return a key that identifies the pattern of hidden keys in a tile, if it `repeats`."""
-        distance = rows[0] + self.offset(batch) - columns[0]
-        return distance, rows[1] - rows[0], columns[1] - columns[0]
-
     def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
         """Return the names of the rules that hide a key from a query, in the order above."""
         cell = (row, row + 1), (column, column + 1)
@@ -256,7 +241,9 @@ class Visibility(NamedTuple):
         if right is not None:
             near &= behind >= -right
         count = len(near) - width
-        band: Bools = np.ndarray((count + 1, width), np.bool_, near, count, (-1, 1))
+        strided: Bools = np.ndarray((count + 1, width), np.bool_, near, count, (-1, 1))
+        # NumPy takes many times as long to read the view itself in the order of a tile.
+        band = np.ascontiguousarray(strided)
         if self.length(batch) < columns[1]:
             band = band & (np.arange(*columns) < self.length(batch))
         if self.query_lengths is not None and rows[1] > _at(self.query_lengths, batch):
