@@ -82,12 +82,12 @@ def every_path(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compute small problems as they are, and as long ones are, on both kinds of processors."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "as it is":
-            for name in ("_SCORES_OF_SHORT_HEAD", "_FEW_QUERIES", "_TILE_BYTES"):
+            for name in ("SCORES_OF_SHORT_HEAD", "FEW_QUERIES", "TILE_BYTES"):
                 patch.setattr(plan, name, 0)
-            patch.setattr(plan, "_LEAST_COLUMNS", 16)
-            patch.setattr(plan, "_BANDED_ROWS", 8)
+            patch.setattr(plan, "LEAST_COLUMNS", 16)
+            patch.setattr(plan, "BANDED_ROWS", 8)
         if request.param == "in panels":
-            patch.setattr(plan, "_PANEL", 4)
+            patch.setattr(plan, "PANEL", 4)
             patch.setattr(plan, "tiles_in_panels", lambda: True)
         yield
 

@@ -43,7 +43,7 @@ def large(*, heads=2, queries=600, keys=900, width=32, dtype="float32"):
 @pytest.fixture(autouse=True)
 def threads_from_the_start(monkeypatch):
     """Use threads even where they do not pay."""
-    monkeypatch.setattr(plan, "_WAKING", 0)
+    monkeypatch.setattr(plan, "WAKING", 0)
 
 
 class TestTheSameBits:
@@ -179,7 +179,7 @@ class TestBlasOfEitherKind:
     @pytest.fixture(params=["openmp", "pthreads"])
     def library(self, request, monkeypatch):
         library = Library(request.param)
-        monkeypatch.setattr(blas, "_libraries", lambda: [library])
+        monkeypatch.setattr(blas, "libraries", lambda: [library])
         return library
 
     def test_has_one_thread_in_every_thread_and_eight_afterwards(self, library):
@@ -400,6 +400,16 @@ def all_gone(kept):
     return all(one() is None for one in kept)
 
 
+REFUSED = """
+import threading
+from attncli.numerics.threads.pool import spread
+def refused(*_):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refused
+assert spread(lambda queue, _: sum(queue), range(100), 3) == 4950
+"""
+
+
 class TestHelpers:
     def test_are_the_same_threads_in_the_next_call(self):
         seen = set()
@@ -417,13 +427,8 @@ class TestHelpers:
         pool.spread(work, range(9), 3)
         assert seen == first
 
-    def test_are_left_as_they_are_by_the_system_that_grants_no_more(self, monkeypatch):
-        def refused(*_):
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr(threading.Thread, "start", refused)
-        monkeypatch.setattr(pool, "_pools", [])
-        assert pool.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
+    def test_are_left_as_they_are_by_the_system_that_grants_no_more(self):
+        subprocess.run([sys.executable, "-c", REFUSED], check=True, timeout=60)
 
     @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux sets affinities")
     def test_may_use_the_cores_that_the_program_may(self):

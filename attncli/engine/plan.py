@@ -36,7 +36,7 @@ Span = tuple[int, int]
 # float32, which stays in a core's cache.
 _SCORES = 2**17
 # Scores of a head up to which the formula is quicker than tiles, and queries that share a key.
-_SCORES_OF_SHORT_HEAD, _FEW_QUERIES = 2**16, 16
+SCORES_OF_SHORT_HEAD, FEW_QUERIES = 2**16, 16
 # Multiplications up to which a whole problem is computed at once.
 _AT_ONCE = 8_000_000
 # Parts that are enough for all threads to end at about the same time.
@@ -45,14 +45,14 @@ _ENOUGH_PARTS = 8
 _STRIP_ROWS, _STRIP_BYTES = 512, 2**22
 # Queries of a block, of one head or several; bytes of a tile, and its fewest keys. Where keys may
 # be left out, blocks are smaller.
-_BLOCK_ROWS, _BANDED_ROWS, _WINDOW_ROWS = 512, 256, 192
-_TILE_BYTES, _LEAST_COLUMNS = 2**20, 64
+_BLOCK_ROWS, BANDED_ROWS, _WINDOW_ROWS = 512, 256, 192
+TILE_BYTES, LEAST_COLUMNS = 2**20, 64
 # Where BLAS multiplies small matrices without copying them first: queries of a panel and of a
 # block, and multiplications of a product.
-_PANEL, _PANELLED_ROWS, _SMALL_PRODUCT = 64, 2048, 1_000_000
+PANEL, _PANELLED_ROWS, _SMALL_PRODUCT = 64, 2048, 1_000_000
 # Waking other threads and waiting for them takes as long as this many multiplications, and reading
 # a number of key or value as long as so many.
-_WAKING, _READING = 30_000_000, 9
+WAKING, _READING = 30_000_000, 9
 # OpenBLAS uses several threads for products with more multiplications than the first number, and
 # for sums of squares of more numbers than the second (interface/gemm.c and dot.c).
 _SERIAL_PRODUCT, _SERIAL_SUM = 2**18, 8192
@@ -105,8 +105,8 @@ def is_tiled(problem: Problem, outputs: Collection[str]) -> bool:
     _, heads, queries, keys = problem.shape
     if not (problem.is_product and set(SQUARE).isdisjoint(outputs)):
         return False
-    few = heads // problem.key.shape[1] * queries <= _FEW_QUERIES
-    return not few and queries * keys > _SCORES_OF_SHORT_HEAD
+    few = heads // problem.key.shape[1] * queries <= FEW_QUERIES
+    return not few and queries * keys > SCORES_OF_SHORT_HEAD
 
 
 def repays_threads(problem: Problem, threads: int) -> bool:
@@ -114,7 +114,7 @@ def repays_threads(problem: Problem, threads: int) -> bool:
     batch, heads, queries, keys = problem.shape
     reads = batch * problem.key.shape[1] * _READING
     work: int = (batch * heads * queries + reads) * keys * _widths(problem)
-    return work - work // threads > _WAKING
+    return work - work // threads > WAKING
 
 
 def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Part]:
@@ -124,7 +124,7 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Part]:
     scores = queries * keys
     if suits_formula(problem):
         return [Part((0, batch), (0, heads), (0, queries))]
-    if scores > _SCORES and share * queries > _FEW_QUERIES:
+    if scores > _SCORES and share * queries > FEW_QUERIES:
         return list(_strips(problem, outputs))
     # Several heads, but enough parts.
     most = max(1, min(_SCORES // scores, -(-batch * heads // _ENOUGH_PARTS)))
@@ -132,7 +132,7 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Part]:
         step = most // heads
         entries = [(first, min(first + step, batch)) for first in range(0, batch, step)]
         return [Part(some, (0, heads), (0, queries)) for some in entries]
-    if share * queries <= _FEW_QUERIES:
+    if share * queries <= FEW_QUERIES:
         most = max(most, share)
     stacks = list(_stacks(heads, share, most))
     entries = [(entry, entry + 1) for entry in range(batch)]
@@ -156,7 +156,7 @@ def tiled_parts(problem: Problem) -> list[Part]:
     batch, heads, queries, _ = problem.shape
     most = _PANELLED_ROWS if tiles_in_panels() else _BLOCK_ROWS
     rows = min(queries, _rows(problem, most))
-    while rows > _BANDED_ROWS and batch * heads * -(-queries // rows) < _ENOUGH_PARTS:
+    while rows > BANDED_ROWS and batch * heads * -(-queries // rows) < _ENOUGH_PARTS:
         rows //= 2
     spans = list(_cut(queries, rows))
     stack = min(most // rows, batch * heads * len(spans) // _ENOUGH_PARTS)
@@ -175,13 +175,13 @@ def tiling_of(problem: Problem, parts: list[Part]) -> Tiling:
     _, heads, rows = (
         max(stop - start for start, stop in axis) for axis in zip(*parts, strict=True)
     )
-    columns = _TILE_BYTES // problem.dtype.itemsize // (heads * rows)
+    columns = TILE_BYTES // problem.dtype.itemsize // (heads * rows)
     panels = tiles_in_panels()
     if panels:
-        columns = min(columns, 2 * _SMALL_PRODUCT // (_PANEL * _widths(problem)))
-    columns = max(_LEAST_COLUMNS, columns // 16 * 16)
+        columns = min(columns, 2 * _SMALL_PRODUCT // (PANEL * _widths(problem)))
+    columns = max(LEAST_COLUMNS, columns // 16 * 16)
     unit = (np.exp2, 1 / math.log(2)) if panels else (np.exp, 1.0)
-    return Tiling(_PANEL if panels else rows, columns, not panels, unit)
+    return Tiling(PANEL if panels else rows, columns, not panels, unit)
 
 
 @cache
@@ -208,13 +208,13 @@ def _rows(problem: Problem, most: int) -> int:
     if visible.window is not None:
         return min(most, _WINDOW_ROWS)
     leaves_out = visible.banded or problem.alibi_slopes is not None
-    return min(most, _BANDED_ROWS) if leaves_out else most
+    return min(most, BANDED_ROWS) if leaves_out else most
 
 
 def _cut(length: int, most: int) -> Iterator[Span]:
     """Cut queries into spans of about equal length, multiples of a panel; the last one first."""
     step = -(-length // -(-length // most))
-    step = min(most, -(-step // _PANEL) * _PANEL)
+    step = min(most, -(-step // PANEL) * PANEL)
     for start in reversed(range(0, length, step)):
         yield start, min(start + step, length)
 

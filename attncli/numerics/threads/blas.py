@@ -25,7 +25,7 @@ def single_blas_thread() -> Iterator[None]:
 
     If several threads are in such blocks at once, the last one to leave restores the setting.
     """
-    own = [library for library in _libraries() if _is_per_thread(library)]
+    own = [library for library in libraries() if _is_per_thread(library)]
     before = [library.get_num_threads() for library in own]
     user = object()
 
@@ -49,7 +49,7 @@ def single_blas_thread() -> Iterator[None]:
 
 def use_one_thread() -> None:
     """Limit BLAS to one thread in the calling thread, where it has a setting for each."""
-    for library in _libraries():
+    for library in libraries():
         if _is_per_thread(library):
             library.set_num_threads(1)
 
@@ -73,7 +73,7 @@ class _ProcessWide:
     def enter(self, user: object) -> None:
         with self._lock:
             if not self._before:
-                shared = [library for library in _libraries() if not _is_per_thread(library)]
+                shared = [library for library in libraries() if not _is_per_thread(library)]
                 self._before = [(library, library.get_num_threads()) for library in shared]
             first = not self._users
             self._users.add(user)
@@ -96,7 +96,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def _libraries() -> list[Any]:
+def libraries() -> list[Any]:
     """Return threadpoolctl's controllers of the BLAS libraries in this process."""
     # Searching the loaded libraries takes a millisecond, changing a setting a microsecond.
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415
