@@ -331,7 +331,7 @@ def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: R
             ["wieghts=q.csv"],
             (
                 "--expect wieghts=q.csv: expected NAME=FILE with a name of weights, context, "
-                "scores, raw, capped, lse; found 'wieghts'"
+                "scores, raw, capped, lse, dquery, dkey, dvalue, dbias, dsinks; found 'wieghts'"
             ),
             "did you mean weights?",
         ),

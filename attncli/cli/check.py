@@ -8,9 +8,11 @@ import typer
 
 from attncli.cli.drawing import Target, as_metadata, figure_target, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
+from attncli.cli.gradients import grad_files, upstream_of
 from attncli.cli.options import (
     AverageOptions,
     CheckOptions,
+    GradientOptions,
     PickOneOptions,
     ProblemOptions,
     RunOptions,
@@ -26,7 +28,7 @@ from attncli.cli.terminal import (
     shows_unicode,
 )
 from attncli.errors import ShapeError, UsageError
-from attncli.errors.names import OUTPUTS
+from attncli.errors.names import GRADIENTS, OUTPUTS, gradient_name
 from attncli.errors.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
@@ -44,12 +46,15 @@ __all__ = ["check"]
 
 # Seconds for the diagnosis.
 _TIME_LIMIT = 10.0
+# What can be judged.
+JUDGED = (*OUTPUTS, *GRADIENTS)
 
 
 def check(
     judging: CheckOptions,
     pick: PickOneOptions,
     average: AverageOptions,
+    grads: GradientOptions,
     options: ProblemOptions,
     run: RunOptions,
 ) -> None:
@@ -78,7 +83,7 @@ def check(
 
         def judge(file: str) -> CheckReport:
             own, of_file = options_of(file, options, judging)
-            return _judge_one(of_file, pick, average, own, run)[0]
+            return _judge_one(of_file, pick, average, grads, own, run)[0]
 
         found = judge_files(dumps, judge, run)
         tell_all(found, judging, run)
@@ -91,9 +96,11 @@ def check(
         raise UsageError("--junit is for many files, or a folder of dumps")
     options, recorded = _of_recorded_call(options)
     judging.expect = judging.expect or recorded
+    if judging.diff and GRADIENTS.keys() & _expected(judging.expect):
+        raise UsageError("--diff draws outputs; found a gradient")
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with progress_bar(_waited_for(judging), counted=False, quiet=run.quiet):
-        report, question, beside = _judge_one(judging, pick, average, options, run, target)
+        report, question, beside = _judge_one(judging, pick, average, grads, options, run, target)
     try:  # who reads the report may close it, and who asked for a picture gets it
         if target is not None:
             asked = as_metadata(options, {"expect": judging.expect}, average)
@@ -108,6 +115,7 @@ def _judge_one(
     judging: CheckOptions,
     pick: PickOneOptions,
     average: AverageOptions,
+    grads: GradientOptions,
     options: ProblemOptions,
     run: RunOptions,
     target: Target | None = None,
@@ -119,7 +127,7 @@ def _judge_one(
 
     files = _expected(judging.expect or [])
     other = {} if judging.beside is None else _beside(judging.beside, files)
-    read_files = [*files.values(), *other.values()]
+    read_files = [*files.values(), *other.values(), *grad_files(grads)]
     with advice(quiet=run.quiet):
         question = ask(options, pick, run, more=read_files, example=False)
         if target is not None:
@@ -127,11 +135,18 @@ def _judge_one(
             refuse_inputs([target.path], [*question.inputs, *judged_files])
             refuse_unwritable([target.path])
 
+        backward = not GRADIENTS.keys().isdisjoint(files)
+        if grads.grad and not backward:
+            raise UsageError("--grad has nothing to act on: no gradient is judged")
+        given = upstream_of(grads, question, options) if backward else {}
+
         def report_on(some: dict[str, str], *, diagnose: bool) -> CheckReport:
             read, expected = _outputs(some, question, average, options)
             return judged(
                 expected,
                 question.problem,
+                dcontext=given.get("dcontext"),
+                dlse=given.get("dlse"),
                 printed={name: each.printed for name, each in read.items() if each.printed},
                 rtol=_tolerance("--rtol", judging.rtol),
                 atol=_tolerance("--atol", judging.atol),
@@ -168,8 +183,9 @@ def _tolerance(name: str, words: list[str] | None) -> float | dict[str, float] |
     each: dict[str, float] = {}
     for word in words or []:
         output, _, number = word.rpartition("=")
-        if output and output not in OUTPUTS:
-            raise UsageError(f"{name} {word}: expected a name of {', '.join(OUTPUTS)}")
+        output = gradient_name(output) or output
+        if output and output not in JUDGED:
+            raise UsageError(f"{name} {word}: expected a name of {', '.join(JUDGED)}")
         if output in each:
             raise UsageError(f"{name} is given twice for {output or 'all outputs'}")
         try:
@@ -186,15 +202,17 @@ def _of_recorded_call(options: ProblemOptions) -> tuple[ProblemOptions, list[str
     import copy
     import os
 
+    from attncli.cli.dumps import judged_members
     from attncli.gather import dump_file
 
     folder = (options.files or [""])[0]
     if not os.path.isdir(folder):  # noqa: PTH112 - false of names that no file can have
-        return options, []
+        alone = judged_members(folder) if len(options.files or []) == 1 else []
+        return options, alone if any("=" in word for word in alone) else []
     file = dump_file(folder, options.layer, options.call)
     chosen = copy.copy(options)
     chosen.files, chosen.layer, chosen.call = [file], None, None
-    return chosen, [f"{file}#out"]
+    return chosen, judged_members(file)
 
 
 def _outputs(
@@ -244,13 +262,14 @@ def _expected(words: list[str]) -> dict[str, str]:
 
 def _named(word: str) -> tuple[str, str]:
     name, separator, file = word.partition("=")
-    if separator and name in OUTPUTS:
-        return name, file
+    full = gradient_name(name) or name
+    if separator and full in JUDGED:
+        return full, file
     if separator and name.isidentifier():
         raise UsageError(
-            f"--expect {word}: expected NAME=FILE with a name of {', '.join(OUTPUTS)}; "
+            f"--expect {word}: expected NAME=FILE with a name of {', '.join(JUDGED)}; "
             f"found {name!r}",
-            hint=did_you_mean(name, OUTPUTS) or f"for a file of that name write ./{word}",
+            hint=did_you_mean(name, JUDGED) or f"for a file of that name write ./{word}",
         )
     return "context", word
 
@@ -260,6 +279,8 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
     from attncli.problem.labels import advise_on_order
 
     for name, file in read.items():
+        if name in GRADIENTS:
+            continue
         advise_on_order(file.name, file.row_labels, "the problem", problem.query_labels)
         if name not in ("context", "lse"):
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)

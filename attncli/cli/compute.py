@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attncli.cli.gradients import computed, grad_files
 from attncli.cli.options import (
     AverageOptions,
     DigitsOptions,
+    GradientOptions,
     MergeOptions,
     OutputOptions,
     PickOptions,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compute"]
 
+# Inputs and gradients, by name.
+Arrays = Mapping[str, Any]
+
 # Cells: of more, tables get the rows that they show computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
 
@@ -41,12 +46,14 @@ def compute(
     average: AverageOptions,
     merge: MergeOptions,
     digits: DigitsOptions,
+    grads: GradientOptions,
     options: ProblemOptions,
     run: RunOptions,
 ) -> None:
     """Print attention weights and context.
 
-    The context is softmax(scale · QKᵀ) V, for the queries, keys and values in the files.
+    The context is softmax(scale · QKᵀ) V, for the queries, keys and values in the files. --grad
+    adds the backward pass: dquery, dkey, dvalue.
 
     Example: attncli compute q.csv k.csv v.csv
 
@@ -55,7 +62,13 @@ def compute(
     refuse_average_of_one(pick, average)
     with advice(quiet=run.quiet):
         example = output.is_tables and not output.save
-        asked = ask_or_read(options, PickOptions() if merge.merge else pick, run, example=example)
+        asked = ask_or_read(
+            options,
+            PickOptions() if merge.merge else pick,
+            run,
+            more=grad_files(grads),
+            example=example,
+        )
         if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
         if merge.merge is not None or not isinstance(asked, Asked):
@@ -68,11 +81,14 @@ def compute(
             return
         usual = OUTPUTS[: 1 if asked.problem.value is None else 2]
         averaged = average.average_heads
-        request = Request.of(output, usual, asked.inputs, averaged=averaged)
+        read = (*asked.inputs, *grad_files(grads))
+        request = Request.of(output, usual, read, averaged=averaged)
         request.refuse_unheld(_shapes(asked.problem, averaged=averaged))
         if "context" in request.asked:
             asked.warn_unprojected()
-        _answer(asked, request, digits.decimals, run)
+        held = computed(request.asked, grads, asked, options, run.threads)
+        held |= {n: asked.problem.input(n) for n in INPUTS if n in request.asked}
+        _answer(asked, request, held, digits.decimals, run)
 
 
 def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
@@ -83,22 +99,24 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
     if averaged:
         shapes["weights"] = shapes.get("mean weights", shapes["weights"])
     given = [name for name in INPUTS if name != "value" or problem.value is not None]
-    return shapes | {name: problem.input(name).shape for name in given}
+    inputs = {name: problem.input(name).shape for name in given}
+    return shapes | inputs | problem.gradient_shapes
 
 
-def _answer(asked: Asked, request: Request, decimals: int, run: RunOptions) -> None:
-    """Compute what is asked for, save it and show it."""
+def _answer(asked: Asked, request: Request, given: Arrays, decimals: int, run: RunOptions) -> None:
+    """Compute what is asked for, beside inputs and gradients; save it and show it."""
     from attncli.summaries.row_blocks import Computed
 
     problem = asked.problem
     weights = Computed(problem, run.threads)
     summaries = Summaries(weights, request.output.top_keys, asked.picked, quiet=run.quiet)
-    answer = _solve_and_save(problem, request, summaries, run)
+    answer = _solve_and_save(problem, request, given, summaries, run)
     if request.output.is_tables:  # a closed stdout is told of when the files are written
         limits = limits_of(request.output, run, decimals)
-        request.show(_tables(asked, request, answer, summaries, limits, run), run)
+        held = _arrays(given, answer, request.names)
+        request.show(_tables(asked, request, held, summaries, limits, run), run)
     else:
-        arrays = _arrays(problem, answer, request.names)
+        arrays = _arrays(given, answer, request.names)
         request.write(request.results(request.names, arrays, summaries, _batched(problem)))
 
 
@@ -107,17 +125,17 @@ def _batched(problem: Problem) -> str | None:
 
 
 def _arrays(
-    problem: Problem, answer: Attention, names: Sequence[str]
+    given: Arrays, answer: Attention, names: Sequence[str]
 ) -> dict[str, npt.NDArray[Any] | None]:
     return {
-        name: problem.input(name) if name in INPUTS else getattr(answer, name)
+        name: given[name] if name in given else getattr(answer, name)
         for name in names
         if name not in SUMMARIES
     }
 
 
 def _solve_and_save(
-    problem: Problem, request: Request, summaries: Summaries, run: RunOptions
+    problem: Problem, request: Request, given: Arrays, summaries: Summaries, run: RunOptions
 ) -> Attention:
     """Compute what is shown and saved, and write the files; return what is held."""
     batch, heads, queries, keys = problem.shape
@@ -132,7 +150,7 @@ def _solve_and_save(
         outputs = []
         for save in request.saves:
             if save not in maps:
-                arrays = _arrays(problem, answer, save.names)
+                arrays = _arrays(given, answer, save.names)
                 results = request.results(save.names, arrays, summaries, _batched(problem))
                 outputs.append((save, results))
         write(outputs, quiet=run.quiet)
@@ -156,7 +174,7 @@ def _solved(
 def _tables(
     asked: Asked,
     request: Request,
-    answer: Attention,
+    held: Mapping[str, npt.NDArray[Any] | None],
     summaries: Summaries,
     limits: Limits,
     run: RunOptions,
@@ -165,12 +183,11 @@ def _tables(
     from attncli.view.answer import answer_parts, by_head
 
     problem, mean = asked.problem, request.averaged
-    held = _arrays(problem, answer, request.names)
-    part, computed = problem, answer
+    part, answer = problem, None
     if missing := [name for name, array in held.items() if array is None]:
-        part, computed = _part_shown(problem, missing, limits, run, averaged=mean)
+        part, answer = _part_shown(problem, missing, limits, run, averaged=mean)
     arrays = {
-        name: by_head(part, name, getattr(computed, name), mean=mean)
+        name: by_head(part, name, getattr(answer, name), mean=mean)
         if array is None
         else by_head(problem, name, array, mean=mean)
         for name, array in held.items()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.cli.options import CheckOptions, ProblemOptions, RunOptions
     from attncli.referee.report import CheckReport
 
-__all__ = ["Judged", "dump_files", "judge_files", "options_of", "tell_all"]
+__all__ = ["Judged", "dump_files", "judge_files", "judged_members", "options_of", "tell_all"]
 
 # Files of a folder that can hold inputs and outputs together.
 _ENDINGS = {".npz", ".safetensors"}
@@ -67,11 +67,24 @@ def _in_folder(folder: str) -> list[str]:
 def options_of(
     file: str, options: ProblemOptions, judging: CheckOptions
 ) -> tuple[ProblemOptions, CheckOptions]:
-    """Return the options of a run that judges one file, by default its ``out``."""
+    """Return the options of a run that judges one file, by default what `judged_members` finds."""
     own, judged = copy.copy(options), copy.copy(judging)
     own.files = [file]
-    judged.expect = [word.replace("#", f"{file}#", 1) for word in judging.expect or ["#out"]]
+    named = [word.replace("#", f"{file}#", 1) for word in judging.expect or ()]
+    judged.expect = named or judged_members(file)
     return own, judged
+
+
+def judged_members(file: str) -> list[str]:
+    """Return what a file has to judge: its ``out``, and the gradients that it holds."""
+    from attncli.errors.names import GRADIENTS, gradient_name
+    from attncli.loading import headers
+
+    names = [member.name for member in headers(file)]
+    found = {gradient_name(name): name for name in names}
+    held = GRADIENTS if "dcontext" in found else ()
+    words = [f"{full}={file}#{found[full]}" for full in held if full in found]
+    return words if words and "out" not in names else [f"{file}#out", *words]
 
 
 def judge_files(

@@ -38,6 +38,7 @@ __all__ = [
     "CheckOptions",
     "DigitsOptions",
     "ExplainOptions",
+    "GradientOptions",
     "MergeOptions",
     "OutputOptions",
     "PickOneOptions",
@@ -410,6 +411,19 @@ class OutputOptions(_Formatted):
 
 
 @dataclass(eq=False, repr=False)
+class GradientOptions:
+    """What a backward pass begins with."""
+
+    grad: list[str] | None = option(
+        SHOWN,
+        "[NAME=]FILE",
+        "The gradient of the context, from which dquery, dkey, dvalue, dbias and dsinks follow; "
+        "ones is that of the context's sum. dlse=FILE is that of the lse. Default: dcontext and "
+        "dlse of the problem file. Repeatable.",
+    )
+
+
+@dataclass(eq=False, repr=False)
 class ExplainOptions(_Formatted):
     """Which queries are explained, and how."""
 
@@ -446,8 +460,8 @@ class CheckOptions(_Formatted):
         MOST_USED,
         "[NAME=]FILE",
         "Required: the output of the other implementation, its context, or NAME=FILE with "
-        "weights, lse, scores, raw or capped. Repeatable. Of many files, and of a folder, #NAME "
-        "is a member of each; default: #out.",
+        "weights, lse, scores, raw, capped or a gradient (--grad). Repeatable. Of many files, and "
+        "of a folder, #NAME is a member of each; default: #out and the gradients.",
     )
     diagnose: bool = option(
         MOST_USED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.terminal import note, piped_in
@@ -9,7 +10,7 @@ from attncli.errors import UsageError
 from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from attncli.cli.options import (
         AverageOptions,
@@ -40,6 +41,10 @@ class Asked(NamedTuple):
         With all batch entries and heads, where some were picked.
     picked : Picked
         Which of them the problem has.
+    upstream : mapping of str to callable
+        What reads ``dcontext`` and ``dlse``, where the problem file holds them.
+    bias_shape : tuple of int
+        As it was given.
     value_columns : tuple of str or None
         The names of the columns of value, where its file has some.
     """
@@ -51,6 +56,8 @@ class Asked(NamedTuple):
     whole: Problem | None = None
     value_columns: tuple[str, ...] | None = None
     picked: Picked = EVERYTHING
+    upstream: Mapping[str, Callable[[], object]] = MappingProxyType({})
+    bias_shape: tuple[int, ...] = ()
 
     def warn_unprojected(self) -> None:
         """Warn where the context is one before the output projection."""
@@ -176,7 +183,17 @@ def ask_or_read(
     inputs = tuple(gathered.inputs)
     made = gathered.projected is not None or problem.output is not None
     columns = None if made else gathered.value_columns
-    return Asked(part, inputs, gathered.bfloat16, unprojected, whole, columns, picked)
+    return Asked(
+        part,
+        inputs,
+        gathered.bfloat16,
+        unprojected,
+        whole,
+        columns,
+        picked,
+        gathered.upstream,
+        getattr(gathered.arguments.get("bias"), "shape", ()),
+    )
 
 
 def _among(problem: Problem, pick: PickOptions | PickOneOptions) -> Picked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 __all__ = [
+    "GRADIENTS",
     "HIDING_RULES",
     "INPUTS",
     "LABELS",
@@ -14,11 +15,13 @@ __all__ = [
     "SHOWABLE",
     "SQUARE",
     "SUMMARIES",
+    "UPSTREAM",
     "Align",
     "MaskMeans",
     "Pairing",
     "PrecisionName",
     "Score",
+    "gradient_name",
 ]
 
 # Where the first query stands, and what true means in a mask.
@@ -48,6 +51,43 @@ INPUTS = ("query", "key", "value")
 # What the weights come to: a list of figures, or of the strongest keys.
 SUMMARIES = ("stats", "top")
 # What compute shows.
-SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS)
+# What a backward pass gives, and the input that each belongs to; and what it is given.
+GRADIENTS = {
+    "dquery": "query",
+    "dkey": "key",
+    "dvalue": "value",
+    "dbias": "bias",
+    "dsinks": "sinks",
+}
+UPSTREAM = {"dcontext": "context", "dlse": "lse"}
+# How other programs shorten what they belong to.
+_ALSO = {
+    "query": ("q",),
+    "key": ("k",),
+    "value": ("v",),
+    "context": ("o", "out", "output"),
+}
+SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS, *GRADIENTS)
 # Lists of words: of queries and keys both, of queries, of keys.
 LABELS = ("tokens", "query_labels", "key_labels")
+
+
+def _spelled(of: str) -> list[str]:
+    names = (of, *_ALSO.get(of, ()))
+    return [form for name in names for form in (f"d{name}", f"grad_{name}", f"{name}.grad")]
+
+
+_GRADIENT_NAMES = {
+    form: name for name, of in {**GRADIENTS, **UPSTREAM}.items() for form in _spelled(of)
+}
+
+
+def gradient_name(name: str) -> str | None:
+    """Return the name of a gradient that is spelled in any usual way; None of anything else.
+
+    Examples
+    --------
+    >>> gradient_name("dQ"), gradient_name("grad_output"), gradient_name("query.grad")
+    ('dquery', 'dcontext', 'dquery')
+    """
+    return _GRADIENT_NAMES.get(name.lower())

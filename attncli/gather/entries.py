@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
 from attncli.errors.elsewhere import ELSEWHERE
-from attncli.errors.names import LABELS, OUTPUTS, SUMMARIES
+from attncli.errors.names import (
+    GRADIENTS,
+    LABELS,
+    OUTPUTS,
+    SUMMARIES,
+    UPSTREAM,
+    gradient_name,
+)
 from attncli.errors.text import did_you_mean, first_few, printable, quoted
 
 if TYPE_CHECKING:
@@ -86,15 +93,15 @@ ROWS_ARE = {
     "bias": ("query_labels",),
 }
 COLUMNS_ARE = dict.fromkeys(("mask", "bias", "key_padding_mask"), "key_labels")
-RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
+RESULTS = ("schema", *OUTPUTS, *SUMMARIES, *GRADIENTS, *UPSTREAM)
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 
 
 def full_name(name: str) -> str:
-    """Return the long name of an entry; inputs and weights are known in capitals too."""
+    """Return the long name of an entry; inputs, weights and gradients are known in capitals too."""
     small = _SHORT.get(name.lower(), name.lower())
-    return small if small in _SYMBOLS else name
+    return small if small in _SYMBOLS else gradient_name(name) or name
 
 
 def replaced_by(given: Iterable[str]) -> set[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from attncli.errors import InputError, UsageError, warn
 from attncli.errors.elsewhere import ELSEWHERE
-from attncli.errors.names import INPUTS, LABELS
+from attncli.errors.names import INPUTS, LABELS, UPSTREAM
 from attncli.errors.text import first_few, printable, quoted
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -35,7 +36,7 @@ from attncli.problem.labels import advise_on_order
 from attncli.problem.posing import pose
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -71,6 +72,8 @@ class Gathered:
         What a user should know of how the arguments came about.
     norm_before : dict of str to ndarray
         ``weight`` and ``bias`` of the norm in front of a layer: those that its checkpoint holds.
+    upstream : dict of str to callable
+        What reads ``dcontext`` and ``dlse``, where the problem file holds them.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -81,6 +84,7 @@ class Gathered:
     projected: Projected | None = None
     notes: list[str] = field(default_factory=list)
     norm_before: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    upstream: dict[str, Callable[[], object]] = field(default_factory=dict)
 
     def posed(self) -> Problem:
         """Return the checked problem.
@@ -156,6 +160,8 @@ class Reader:
         strange = []
         for name in document.entries:
             full = full_name(name)
+            if full in UPSTREAM:
+                self.gathered.upstream[full] = partial(document.entries.__getitem__, name)
             if left.takes(name) or full in RESULTS or full in replaced:
                 continue
             if full not in KNOWN:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import DataError, UsageError
-from attncli.errors.names import HIDING_RULES, INPUTS
+from attncli.errors.names import GRADIENTS, HIDING_RULES, INPUTS
 from attncli.numerics.dtypes import in_float64, widen
 from attncli.numerics.finite import all_finite
 from attncli.numerics.positions import BASE, rope_frequencies
@@ -162,6 +162,26 @@ class Problem:
             shapes["context"] = self.layout.join(context).shape
         if "h" in self.layout.weight_axes:
             shapes["mean weights"] = (*weights[:-3], *weights[-2:])
+        return shapes
+
+    @property
+    def gradient_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the gradients that there can be: those of what they belong to.
+
+        In the axes of the user. A query that stands for all batch entries has one gradient.
+        """
+        shapes = {}
+        for name, of in GRADIENTS.items():
+            array = getattr(self, of)
+            if array is None:
+                continue
+            shape = array.shape
+            if of in INPUTS:
+                entries = 1 if array.strides[0] == 0 else shape[0]
+                shape = self.layout.join(np.broadcast_to(0.0, (entries, *shape[1:]))).shape
+            elif of == "bias":
+                shape = self.layout.drop(array).shape
+            shapes[name] = shape
         return shapes
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy.typing as npt
 
-from attncli.errors.names import SQUARE
+from attncli.errors.names import GRADIENTS, SQUARE
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ class AnswerAxes(NamedTuple):
         shapes = problem.output_shapes
         squares = shapes.get("mean weights" if self.averaged else "weights", ())
         context = shapes.get("context", ())
-        return dict.fromkeys(SQUARE, squares) | {"context": context, "lse": shapes["lse"]}
+        none: dict[str, tuple[int, ...]] = dict.fromkeys(GRADIENTS, ())
+        others = {"context": context, "lse": shapes["lse"], **none, **problem.gradient_shapes}
+        return dict.fromkeys(SQUARE, squares) | others
 
     def _part(self, name: str, values: Array) -> Array:
         """Return what is picked of an output of the whole problem."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attncli.problem.posing import Rules, pose
@@ -24,6 +25,8 @@ def assert_attention(
     key: npt.ArrayLike,
     value: npt.ArrayLike | None = None,
     *,
+    dcontext: npt.ArrayLike | None = None,
+    dlse: npt.ArrayLike | None = None,
     rtol: float | Mapping[str, float] | None = None,
     atol: float | Mapping[str, float] | None = None,
     time_limit: float = 10.0,
@@ -34,10 +37,12 @@ def assert_attention(
     Parameters
     ----------
     actual : array_like, or mapping of str to array_like
-        The context that a kernel gave, or several outputs by name. Tensors may be on any device
-        and may require gradients.
+        The context that a kernel gave, or several outputs and gradients by name: ``{"dquery":
+        query.grad}``. Tensors may be on any device and may require gradients.
     query, key, value : array_like
         What the kernel read.
+    dcontext, dlse : array_like, optional
+        What the backward pass began with, as in `attncli.gradients`.
     rtol, atol, time_limit
         As in `attncli.check`.
     **rules
@@ -57,10 +62,19 @@ def assert_attention(
     """
     options: dict[str, Any] = dict(rules)
     problem = pose(query, key, value, **options)
-    report = check(actual, problem, rtol=rtol, atol=atol, time_limit=time_limit)
+    report = check(
+        actual,
+        problem,
+        rtol=rtol,
+        atol=atol,
+        time_limit=time_limit,
+        dcontext=dcontext,
+        dlse=dlse,
+    )
     if report.passed:
         return
-    lines = str(report).splitlines()
+    wrong = tuple(verdict for verdict in report.verdicts if not verdict.passed)
+    lines = str(replace(report, verdicts=wrong)).splitlines()
     # The diagnosis stands before the numbers; what is cut is said.
     if len(lines) > _LINES:
         lines = [*lines[: _LINES - 1], f"… {len(lines) - _LINES + 1} more lines: print(report)"]

@@ -15,7 +15,7 @@ from attncli.engine import attend
 from attncli.engine.averaging import average_weights, refuse_without_heads
 from attncli.errors import UsageError
 from attncli.errors.calling import by_known_names
-from attncli.errors.names import OUTPUTS
+from attncli.errors.names import GRADIENTS, OUTPUTS, gradient_name
 from attncli.numerics.dtypes import readable, widen
 from attncli.numerics.threads.blas import single_blas_thread
 from attncli.problem import arguments
@@ -62,8 +62,10 @@ def check(
     time_limit: float = 10.0,
     threads: int | None = None,
     projected: Projected | None = None,
+    dcontext: npt.ArrayLike | None = None,
+    dlse: npt.ArrayLike | None = None,
 ) -> CheckReport:
-    """Judge outputs of another implementation, and name the mistake.
+    """Judge outputs and gradients of another implementation, and name the mistake.
 
     The answer is computed in float64. A file passes if its errors, the largest and the root of
     their mean square, are within a small factor of what the textbook formula makes in the file's
@@ -74,7 +76,8 @@ def check(
     ----------
     expected : mapping of str to array_like, array_like, or Attention
         What the other implementation gave: context, weights, lse, scores, raw, capped,
-        in the shapes of `attncli.Attention`. A single array is the context.
+        in the shapes of `attncli.Attention`. A single array is the context. Gradients have the
+        names dquery, dkey, dvalue, dbias and dsinks, and the shapes of what they belong to.
     problem : Problem
         From `attncli.pose` or `attncli.load`.
     printed : mapping of str to str, optional
@@ -95,6 +98,8 @@ def check(
     projected : Projected, optional
         What `attncli.project` made query, key and value from, so that mistakes made there are
         looked for, too; unless given, what `attncli.load` found.
+    dcontext, dlse : array_like, optional
+        As in `attncli.gradients`. Gradients need dcontext.
 
     Returns
     -------
@@ -132,6 +137,7 @@ def check(
     named = _named(expected, exact)
     inputs = [a for a in (read.query, read.key, read.value) if a is not None]
     files = _files(named, read, inputs, _forms({} if printed is None else printed, named))
+    gradients = {name: files.pop(name) for name in GRADIENTS if name in files}
     if average_heads:
         _refuse_average(exact, files)
     given = _given(rtol, atol, named)
@@ -147,13 +153,21 @@ def check(
         # Thousands of small products: where other work runs, threads wait longer than they work.
         with single_blas_thread():
             found = find_out(judged.question(compared, time_limit))
-    return CheckReport(
+    report = CheckReport(
         compared.verdicts,
         found,
         {name: file.values for name, file in judged.files.items()},
         judged.answers,
         judged.unjudged,
     )
+    if not gradients:
+        return report
+    from attncli.referee.gradients import with_gradients  # noqa: PLC0415 - seldom needed
+
+    upstream = {"dcontext": dcontext, "dlse": dlse}
+    limit = time_limit if diagnose else None
+    with single_blas_thread():
+        return with_gradients(report, exact, gradients, given, upstream, inputs, limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +342,14 @@ def _files(
 
 
 def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
-    """Return an lse that CSV holds as one column or row without the axis that is none of its."""
+    """Return an lse that CSV holds as one column or row without the axis that is none of its.
+
+    And the gradient of a bias with the axes of length 1 that the problem gives the bias.
+    """
+    if name == "dbias" and problem.bias is not None:
+        array, right = arguments.real_array(name, given), problem.gradient_shapes[name]
+        alike = [n for n in array.shape if n > 1] == [n for n in right if n > 1]
+        return array.reshape(right) if alike else array
     if name != "lse":
         return given
     array = arguments.real_array(name, given)
@@ -343,9 +364,12 @@ def _named(
     if isinstance(expected, Attention):
         expected = {name: array for name, array in vars(expected).items() if array is not None}
     named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
+    named = {gradient_name(name) or name: array for name, array in named.items()}
     for name in named:
-        if name not in OUTPUTS:
-            raise UsageError(f"expected names of {', '.join(OUTPUTS)}; found {name!r}")
+        if name not in (*OUTPUTS, *GRADIENTS):
+            raise UsageError(
+                f"expected names of {', '.join((*OUTPUTS, *GRADIENTS))}; found {name!r}"
+            )
     if not named:
         raise UsageError("there is nothing to check", hint="give at least one output")
     if "context" in named and problem.value is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attncli.errors.names import GRADIENTS, SQUARE
 from attncli.referee.report import Place, Stretch, Tolerance, Verdict
 from attncli.referee.stretches import judged_in_stretches
 from attncli.referee.tolerance import (
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, File, Precision
 
-__all__ = ["Compared", "Errors", "Judged", "canonical", "compare", "distance"]
+__all__ = [
+    "Compared",
+    "Errors",
+    "Judged",
+    "canonical",
+    "compare",
+    "distance",
+    "judged",
+    "verdict_of",
+]
 
 _WORST_ROWS = 5
 # Where no larger share is outside the tolerance, elements nearer to the answer may be wrong, too.
@@ -37,10 +47,22 @@ _DOUBTFUL = 32
 def canonical(problem: Problem, name: str, array: Array) -> Array:
     """Return an output in the user's axes as (B, H, L, ·); (B, 1, L, S) for averaged weights."""
     batch, heads, queries, keys = problem.shape
+    if name in GRADIENTS:
+        return _gradient(problem, name, array)
     if name == "context":
         # An output projection mixes the heads: what comes out is one.
         return problem.layout.split(array, heads if problem.output is None else 1, name)
     return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
+
+
+def _gradient(problem: Problem, name: str, array: Array) -> Array:
+    """Return a gradient as (B, H or G, rows, columns); that of sinks as (1, H, 1, 1)."""
+    if name == "dsinks":
+        return array.reshape(1, -1, 1, 1)
+    if name == "dbias":
+        return problem.layout.broadcastable(array)
+    heads = getattr(problem, GRADIENTS[name]).shape[1]
+    return problem.layout.split(array, heads, name)
 
 
 def distance(found: Array, answer: Array) -> Array:
@@ -175,7 +197,7 @@ def compare(
 
     def within(plain: Mapping[str, Plain]) -> dict[str, Judged]:
         return {
-            name: _judged(
+            name: judged(
                 problem, name, file, answers[name], _tolerance(plain[name], file, given.get(name))
             )
             for name, file in files.items()
@@ -195,7 +217,7 @@ def compare(
         more = plain_errors_in(doubtful, problem, precisions, plain, inputs) if doubtful else plain
         outputs = outputs if more == plain else within(more)
     outputs = {name: _looked_at_closely(problem, name, one) for name, one in outputs.items()}
-    return Compared(outputs, tuple(_verdict(problem, *item) for item in outputs.items()))
+    return Compared(outputs, tuple(verdict_of(problem, *item) for item in outputs.items()))
 
 
 def _tolerance(plain: Plain, file: File, given: Tolerance | None) -> Tolerance:
@@ -204,7 +226,8 @@ def _tolerance(plain: Plain, file: File, given: Tolerance | None) -> Tolerance:
     return replace(given, plain_error=plain.largest)
 
 
-def _judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
+def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
+    """Return a file beside its answer, with what is tolerated."""
     errors = None
     if file.values.shape == answer.shape:
         found, right = (canonical(problem, name, each) for each in (file.values, answer))
@@ -221,7 +244,8 @@ def _looked_at_closely(problem: Problem, name: str, one: Judged) -> Judged:
     return one if errors.stretch is None else replace(one, errors=errors)
 
 
-def _verdict(problem: Problem, name: str, output: Judged) -> Verdict:
+def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
+    """Return the verdict on a file: what was measured, and the worst rows."""
     file, errors = output.file, output.errors
     shape, fmt = file.values.shape, file.precision.name
     if errors is None:
@@ -286,16 +310,17 @@ def _place(
     problem: Problem, name: str, found: Array, answer: Array, error: Array, index: tuple[int, ...]
 ) -> Place:
     batch, head, query, column = index
-    keyed = name not in ("context", "lse")
+    keyed = name in (*SQUARE, "dbias")
+    rows = problem.key_labels if name in ("dkey", "dvalue") else problem.query_labels
     # After an output projection, or an average, there are no heads any more.
-    mixed = answer.shape[1] < problem.shape[1]
+    mixed = answer.shape[1] == 1 < problem.shape[1]
     own_batch, own_head = problem.layout.place(batch, None if mixed else head)
     return Place(
         batch=own_batch,
         head=own_head,
         query=query,
         column=None if name == "lse" else column,
-        query_label=_label(problem.query_labels, query),
+        query_label=_label(rows, query),
         column_label=_label(problem.key_labels, column) if keyed else None,
         found=float(found[index]),
         answer=float(answer[index]),

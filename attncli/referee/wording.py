@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.errors.names import SQUARE
+from attncli.errors.names import GRADIENTS, SQUARE
 from attncli.errors.text import counted, labelled, places
 from attncli.problem.arguments import MOST_AXES, fewer_axes, shape_text
 
@@ -98,7 +98,8 @@ def verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
 
 
 def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
-    yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
+    of = f"that of the {GRADIENTS[verdict.name]}, " if verdict.name in GRADIENTS else ""
+    yield f"  the answer has shape {of}{shape_text(verdict.expected_shape)}"
     if 0 in verdict.shape:
         yield "  the file holds no numbers"
     if (hint := _fewer_axes(verdict)) is not None:
@@ -140,7 +141,9 @@ def _one_axis(verdict: Verdict) -> str | None:
 
 def _axes(name: str, count: int) -> list[tuple[str, str] | None]:
     """Return the name of each axis of an output, one and several; None where layouts differ."""
-    if name == "context":
+    if name in GRADIENTS:
+        known = []
+    elif name == "context":
         known = [_QUERIES, ("column", "columns")] if count == _MATRIX else []
     else:
         last = [_QUERIES, ("key", "keys")] if name in SQUARE else [_QUERIES]
@@ -190,13 +193,13 @@ def _percent(count: int, all_: int) -> str:
 
 def place_text(place: Place, output: str) -> str:
     """Return where an element of an output is: ``batch 0, head 2, query 3 (cat), column 5``."""
-    across = "key" if output in SQUARE else "column"
-    axes = (
-        ("batch", place.batch, None),
-        ("head", place.head, None),
-        ("query", place.query, place.query_label),
-        (across, place.column, place.column_label),
-    )
+    across = "key" if output in (*SQUARE, "dbias") else "column"
+    row = "key" if output in ("dkey", "dvalue") else "query"
+    axes: list[tuple[str, int | None, str | None]]
+    axes = [("batch", place.batch, None), ("head", place.head, None)]
+    if output != "dsinks":
+        axes.append((row, place.query, place.query_label))
+        axes.append((across, place.column, place.column_label))
     return ", ".join(
         f"{axis} {labelled(index, label)}" for axis, index, label in axes if index is not None
     )

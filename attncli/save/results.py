@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Results"]
 
+# Arrays with a row for each key.
+_OF_KEYS = ("key", "value", "dkey", "dvalue")
+
 
 class Results(NamedTuple):
     """Named arrays and what belongs to them.
@@ -44,7 +47,7 @@ class Results(NamedTuple):
 
     def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the rows and columns of an array, its indices where it has none."""
-        rows = self.key_labels if name in ("key", "value") else self.query_labels
+        rows = self.key_labels if name in _OF_KEYS else self.query_labels
         columns = self.key_labels if name in SQUARE else (name,) if name == "lse" else None
         return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.errors.names import INPUTS, SQUARE
+from attncli.errors.names import GRADIENTS, INPUTS, SQUARE
 from attncli.errors.text import places
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.problem.layout import Layout
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["answer_parts", "by_head", "finished_parts"]
 
+_AS_INPUTS = (*INPUTS, *(name for name, of in GRADIENTS.items() if of in INPUTS))
 # A batch entry and a head; None where the inputs have no such axis.
 _Place = tuple[int | None, int | None]
 
@@ -63,8 +64,11 @@ def answer_parts(
 
     def axes_of(name: str) -> tuple[str, str]:
         """Return which axes the user's array has; inputs have their own number of heads."""
-        if name in INPUTS or (name == "context" and problem.layout.packed):
+        if name in _AS_INPUTS or (name == "context" and problem.layout.packed):
             return whole.layout.axes, name
+        if name in GRADIENTS:
+            counts = zip("bh", arrays[name].shape, strict=False)
+            return "".join(axis for axis, count in counts if count > 1), name
         axes = whole.layout.weight_axes
         return axes.replace("h", "") if mean and name == "weights" else axes, ""
 
@@ -93,7 +97,11 @@ def by_head(
     Packed heads lie side by side in the columns, as in the user's array.
     """
     batch, heads = problem.shape[:2]
-    if name in INPUTS or (name == "context" and problem.layout.packed):
+    if name == "dbias":
+        return problem.layout.broadcastable(array)
+    if name == "dsinks":
+        return array.reshape(1, 1, 1, -1)
+    if name in _AS_INPUTS or (name == "context" and problem.layout.packed):
         return Layout(problem.layout.axes).split(np.asarray(array), 1, name)
     if name == "context":
         return problem.layout.split(np.asarray(array), 1, name)
@@ -151,6 +159,9 @@ def _title(name: str, picked: Picked, place: _Place, *, averaged: bool) -> str:
 def _sheet(
     whole: Problem, name: str, values: npt.NDArray[Any], value_columns: Sequence[str] | None
 ) -> Sheet:
+    if name in ("dbias", "dsinks"):
+        return _of_rules(whole, name, values)
+    name = GRADIENTS.get(name, name)
     over_keys, of_keys = name in SQUARE, name in ("key", "value")
     columns: Sequence[str] | None
     columns = whole.key_labels if over_keys else ["lse"] if name == "lse" else None
@@ -166,6 +177,23 @@ def _sheet(
         rows_are="keys" if of_keys else "queries",
         columns_are="keys" if over_keys else "columns",
         shaded=name == "weights",
+    )
+
+
+def _of_rules(whole: Problem, name: str, values: npt.NDArray[Any]) -> Sheet:
+    """Return the sheet of the gradient of the bias or the sinks, each row of which may be one."""
+    rows, columns = values.shape
+    _, _, queries, keys = whole.shape
+    by_key = name == "dbias" and columns == keys
+    return Sheet(
+        title=name,
+        values=values,
+        row_count=rows,
+        column_count=columns,
+        row_labels=whole.query_labels if name == "dbias" and rows == queries else None,
+        column_labels=whole.key_labels if by_key else None,
+        rows_are="queries",
+        columns_are="keys" if by_key else "columns",
     )
 
 

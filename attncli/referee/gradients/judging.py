@@ -1,0 +1,244 @@
+"""Gradients beside the answer, each within the tolerance that the textbook backward pass earns.
+
+As for outputs (`attncli.referee.tolerance`): the textbook formula is worked out with every step
+stored in the format of the file, or of the inputs where that is coarser, and its errors are
+measured on the problem at hand. It is worked out in two ways: as a framework does it, which stores
+scores and weights, and as FlashAttention does it, which makes the weights again from the lse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.engine.gradients import gradients_of
+from attncli.errors import UsageError
+from attncli.errors.names import GRADIENTS
+from attncli.problem.arguments import real_array
+from attncli.problem.upstream import upstream as upstream_of
+from attncli.referee.formats import PRECISIONS, Array, Precision, short_of
+from attncli.referee.gradients.model import Given, Model, Step, model_of
+from attncli.referee.pipeline import WHOLE, Part, together
+from attncli.referee.tolerance import Plain, earned, root_mean_square
+from attncli.referee.verdict import canonical, judged, verdict_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from attncli.problem.problem import Problem
+    from attncli.referee.formats import File
+    from attncli.referee.report import CheckReport, Diagnosis, Tolerance
+
+__all__ = ["with_gradients"]
+
+# Scores of a part that is measured, and how many parts of a large problem are.
+_CELLS, _PARTS = 2**19, 6
+# What FlashAttention stores or multiplies in the format of its inputs.
+_HELD = ("dcontext", "context", "factor", "draw")
+
+
+def with_gradients(
+    report: CheckReport,
+    problem: Problem,
+    files: Mapping[str, File],
+    given: Mapping[str, Tolerance],
+    upstream: Mapping[str, Any],
+    inputs: Sequence[Array],
+    time_limit: float | None,
+) -> CheckReport:
+    """Return a report with verdicts on gradients, and why they are wrong.
+
+    Parameters
+    ----------
+    report : CheckReport
+        Of the outputs that are judged beside them.
+    problem : Problem
+        In float64.
+    files : mapping of str to File
+    given : mapping of str to Tolerance
+        Those that the user gives.
+    upstream : mapping of str to array_like or None
+        ``dcontext`` and ``dlse``.
+    inputs : sequence of ndarray
+        Query, key and value as they were given.
+    time_limit : float or None
+        Seconds for the diagnosis; None where there is to be none.
+    """
+    if upstream["dcontext"] is None:
+        raise UsageError(
+            "a gradient follows from that of the context, which is not given",
+            hint="give dcontext=… (--grad do.npy); that of out.sum() is an array of ones",
+        )
+    answers = gradients_of(problem, **upstream, outputs=[*files])
+    model = model_of(_given(report, problem, upstream))
+    short = short_of([*inputs, real_array("dcontext", upstream["dcontext"])])
+    tolerances = _earned(model, files, short)
+    for name in given.keys() & files.keys():
+        error = tolerances[name].plain_error
+        tolerances[name] = replace(given[name], plain_error=error)
+    found = {
+        name: judged(problem, name, file, answers[name], tolerances[name])
+        for name, file in files.items()
+    }
+    verdicts = tuple(verdict_of(problem, name, one) for name, one in found.items())
+    diagnosis = report.diagnosis
+    if time_limit is not None and not all(verdict.passed for verdict in verdicts):
+        from attncli.referee.gradients.search import diagnose  # noqa: PLC0415 - of wrong ones
+
+        own = diagnose(model, found, time_limit)
+        diagnosis = own if diagnosis is None else _both(diagnosis, own)
+    values = {name: file.values for name, file in files.items()}
+    return replace(
+        report,
+        verdicts=(*report.verdicts, *verdicts),
+        diagnosis=diagnosis,
+        _files={**report._files, **values},  # noqa: SLF001 - its own
+        _answers={**report._answers, **answers},  # noqa: SLF001
+    )
+
+
+def _given(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -> Given:
+    """Return what the backward pass is given; outputs that are judged beside it may be of use."""
+    dcontext, dlse = upstream_of(problem, upstream["dcontext"], upstream["dlse"])
+    shapes = {verdict.name: verdict.expected_shape for verdict in report.verdicts}
+    outputs = {
+        name: canonical(problem, name, array)
+        for name, array in report._files.items()  # noqa: SLF001
+        if array.shape == shapes[name]
+    }
+    return Given(problem, dcontext, dlse, outputs)
+
+
+def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
+    """Return the diagnosis of outputs and that of gradients as one."""
+    return replace(
+        one,
+        explanations=one.explanations + other.explanations,
+        findings=one.findings + other.findings,
+        tried=one.tried + other.tried,
+        complete=one.complete and other.complete,
+        unexplained=one.unexplained + other.unexplained,
+    )
+
+
+def _earned(
+    model: Model,
+    files: Mapping[str, File],
+    inputs: Precision | None,
+) -> dict[str, Tolerance]:
+    """Return the tolerance that each gradient earns by the errors of the textbook formula."""
+    plain = dict.fromkeys(files, Plain())
+    for part in _parts(model.problem):
+        exact = model if part is WHOLE else model.stored(model.precision, part)
+        for precision in {file.precision for file in files.values()}:
+            names = [name for name, file in files.items() if file.precision == precision]
+            stored = inputs if inputs and inputs.eps > precision.eps else precision
+            for name, one in _plain_errors(exact, names, stored, precision).items():
+                plain[name] |= one
+    return {name: earned(plain[name], file.precision, file.digits) for name, file in files.items()}
+
+
+def _parts(problem: Problem) -> Iterator[Part]:
+    """Yield the parts that are measured: the whole of a small problem, queries of a large one."""
+    batch, heads, queries, keys = problem.shape
+    if math.prod(problem.shape) <= _CELLS:
+        yield WHOLE
+        return
+    rows = max(1, min(queries, _CELLS // (heads * keys)))
+    starts = range(0, queries, rows)
+    for number in {*np.linspace(0, batch * len(starts) - 1, _PARTS).round().astype(int).tolist()}:
+        start = starts[number % len(starts)]
+        yield Part(number // len(starts), None, (start, min(start + rows, queries)))
+
+
+def _plain_errors(
+    exact: Model, names: list[str], stored: Precision, precision: Precision
+) -> dict[str, Plain]:
+    """Return the errors of the textbook formula on a part.
+
+    Those of sums over queries grow with the root of the number of queries.
+    """
+    # float64 cannot be measured against itself; its errors are those of float32, smaller.
+    tried = PRECISIONS["float32"] if stored.name == "float64" else stored
+    ratio = stored.eps / tried.eps
+    # A kernel computes in float32 what it does not store.
+    wide = PRECISIONS["float32"] if tried.short else tried
+    held = dict.fromkeys((*_HELD, *names), lambda _, made: tried.rounded(made))
+    ways = [
+        exact.stored(tried, exact.part).but(weights=_stored_weights, delta=_delta_of_weights),
+        exact.stored(wide, exact.part).then(**held),
+    ]
+    errors = {}
+    for name in names:
+        times = _times(exact, name)
+        right = exact[name]
+        answer, single = times * root_mean_square(right), PRECISIONS["float32"].eps
+        plain = Plain(
+            size=max(answer, times * _size(exact, name) * min(1, single / precision.eps)),
+            rms_answer=answer,
+            rows=right[..., 0].size,
+        )
+        for way in ways:
+            error = np.abs(way[name].astype(np.float64) - right)
+            error = ratio * times * np.where(np.isfinite(error), error, 0)
+            excess = error - precision.eps * times * np.abs(right)
+            plain |= Plain(
+                largest=float(error.max()),
+                excess=float(excess.max(initial=0)),
+                rms=root_mean_square(error),
+            )
+        errors[name] = plain
+    return errors
+
+
+def _times(model: Model, name: str) -> float:
+    """Return how much larger the errors of the whole are, where a part is of a sum over queries."""
+    batch, _, queries, _ = model.problem.shape
+    rows = model.part.rows
+    if rows is None or name == "dquery":
+        return 1.0
+    share = queries / (rows[1] - rows[0])
+    array = getattr(model.problem, GRADIENTS[name])
+    if name == "dbias" and array.shape[2] > 1:
+        share = 1.0
+    every = name == "dsinks" or len(array) == 1
+    return math.sqrt(share * (batch if every else 1))
+
+
+def _stored_weights(model: Model) -> Array:
+    return np.asarray(model["again"]["weights"])
+
+
+def _delta_of_weights(model: Model) -> Array:
+    delta = np.vecdot(model["weights"], model["dweights"])[..., None]
+    dlse = model.given.dlse
+    return np.asarray(delta if dlse is None else delta - model.part.of(dlse[..., None]))
+
+
+def _size(exact: Model, name: str) -> float:
+    """Return how large a gradient's terms are that may cancel: the root of the sum of squares."""
+    dcontext = np.abs(exact["dcontext"])
+    own = np.vecdot(dcontext, np.abs(exact["context"]))[..., None]
+    terms = exact["weights"] * (together(dcontext, np.abs(exact["value"]).mT) + own)
+    scale = exact.backward.scale
+    squares = exact.but(
+        backward=exact.backward.but(scale=scale**2),
+        delta=lambda _: own**2,
+        dscores=lambda _: terms**2,
+        draw=lambda _: terms**2,
+        lse=lambda _: exact["lse"],
+        **{each: _squared(exact[each]) for each in ("query", "key", "weights", "dcontext")},
+    )
+    step = f"{name}_operand" if name in ("dquery", "dkey", "dvalue") else name
+    size = math.sqrt(float(np.abs(squares[step]).max()))
+    if exact.problem.score != "cosine" or name not in ("dquery", "dkey"):
+        return size
+    length = np.linalg.norm(getattr(exact.problem, GRADIENTS[name]), axis=-1)
+    return size / float(length[length > 0].min(initial=np.inf))
+
+
+def _squared(array: Array) -> Step:
+    return lambda _: array**2
