@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.referee.mistakes import table as stages
-from attncli.referee.mistakes.table import SIZES, Change, Rows
+from attncli.referee.mistakes.changes import given, require
+from attncli.referee.mistakes.table import SIZES, Rows
 from attncli.referee.pipeline import Pipeline, Run, lengths_of, query_rows
 
 if TYPE_CHECKING:
@@ -23,154 +24,119 @@ _WORDS = {"query": "queries", "key": "keys", "value": "values"}
 # Numbers of a product that is made of all batch entries.
 _MOST_NUMBERS = 2**24
 
-INPUTS = Rows(stages.INPUTS)
+
+# Inputs that are taken for others.
+
+INPUTS = Rows()
+_EXCHANGED = {
+    "query_key_exchanged": ("key", "query", "value"),
+    "key_value_exchanged": ("query", "value", "key"),
+    "query_value_exchanged": ("value", "key", "query"),
+}
+_ORDERS = (("key", "value", "query"), ("value", "query", "key"))
+_COPIES = {
+    "key_as_value": ("query", "key", "key"),
+    "query_as_value": ("query", "key", "query"),
+    "query_as_key": ("query", "query", "value"),
+    "value_as_key": ("query", "value", "value"),
+    "key_as_query": ("key", "key", "value"),
+    "value_as_query": ("value", "key", "value"),
+}
 
 
-def _in_the_order(letters: str) -> Callable[[Problem], str]:
+def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
     """Return how three files are given in another order; embeddings have no such files."""
-    words = f"give query, key and value in the order {letters}"
-    return lambda problem: "" if problem.made_from is not None else words
+    letters = " ".join(name[0].upper() for name in order)
+    return (
+        "" if problem.made_from is not None else f"give query, key and value in the order {letters}"
+    )
 
 
-def _taken(**sources: str) -> Change:
-    """Return the change that takes inputs for others, where they have the same shape."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        made = {target: getattr(pipe, source) for target, source in sources.items()}
-        fit = all(
-            array is not None
-            and getattr(pipe, target) is not None
-            and array.shape[:3] == getattr(pipe, target).shape[:3]
+def _taken(pipe: Pipeline, *order: str) -> Pipeline:
+    """Take these for query, key and value, where they have the same shape."""
+    made = {}
+    for target, source in zip(_WORDS, order, strict=True):
+        if source != target:
+            own, made[target] = given(getattr(pipe, target)), given(getattr(pipe, source))
             # Other values make a context of another width.
-            and (target == "value" or array.shape[3] == getattr(pipe, target).shape[3])
-            for target, array in made.items()
-        )
-        same = fit and all(np.array_equal(a, getattr(pipe, target)) for target, a in made.items())
-        return None if same or not fit else pipe.but(**made)
-
-    return change
+            axes = 3 if target == "value" else 4
+            require(made[target].shape[:axes] == own.shape[:axes])
+    require(any(not np.array_equal(made[name], getattr(pipe, name)) for name in made))
+    return pipe.but(**made)
 
 
-for _one, _other, _order in (
-    ("query", "key", "K Q V"),
-    ("key", "value", "Q V K"),
-    ("query", "value", "V K Q"),
-):
-    INPUTS.add(
-        f"{_one}_{_other}_exchanged",
-        _taken(**{_one: _other, _other: _one}),
-        option=_in_the_order(_order),
-    )
-INPUTS.add(
+for _name, _order in _EXCHANGED.items():
+    INPUTS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
+INPUTS.family(
     "inputs_in_the_order_{0}_{1}_{2}",
-    lambda order: _taken(query=order[0], key=order[1], value=order[2]),
-    values=(("key", "value", "query"), ("value", "query", "key")),
-    option=lambda order: _in_the_order(" ".join(name[0].upper() for name in order)),
-    variant_of=lambda order: (f"projections_in_the_order_{''.join(name[0] for name in order)}",),
+    _taken,
+    _ORDERS,
+    option=lambda *order: partial(_in_the_order, order),
 )
-for _target, _source, _order in (
-    ("value", "key", "Q K K"),
-    ("value", "query", "Q K Q"),
-    ("key", "query", "Q Q V"),
-    ("key", "value", "Q V V"),
-    ("query", "key", "K K V"),
-    ("query", "value", "V K V"),
-):
-    INPUTS.add(
-        f"{_source}_as_{_target}",
-        _taken(**{_target: _source}),
-        stage=stages.COPIES,
-        option=_in_the_order(_order),
-        variant_of=(f"{_WORDS[_target]}_made_with_w{_source[0]}",),
-    )
+for _name, _order in _COPIES.items():
+    _source, _target = _name.split("_as_")
+    INPUTS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
 
 
 # Rows of an input that are taken from other places.
 
 
-def _reshaped(name: str) -> Change:
-    """Return the change that takes the rows (S, D) of a matrix, one by one, for those of (D, S)."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        array = getattr(pipe, name)
-        if array is None or (name == "key" and pipe.rope is not None):
-            return None
-        *lead, keys, width = array.shape
-        if keys == 1 or width == 1:
-            return None
-        return pipe.but(**{name: array.reshape(*lead, width, keys).swapaxes(-1, -2)})
-
-    return change
+def _reshaped(pipe: Pipeline, name: str) -> Pipeline:
+    """Take the rows (S, D) of a matrix, one by one, for those of (D, S)."""
+    array = given(getattr(pipe, name))
+    *lead, keys, width = array.shape
+    require(name != "key" or pipe.rope is None, keys > 1, width > 1)
+    return pipe.but(**{name: array.reshape(*lead, width, keys).swapaxes(-1, -2)})
 
 
-def _moved(names: Iterable[str], places: Callable[[int], Ints], *, beyond: int = 1) -> Change:
-    """Return the change that takes rows of other places, of more than so many."""
-    names = tuple(names)
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        arrays = {name: getattr(pipe, name) for name in names}
-        if any(array is None or array.shape[2] <= beyond for array in arrays.values()):
-            return None
-        moved = {n: a[:, :, places(a.shape[2])] for n, a in arrays.items()}
-        same = all(np.array_equal(moved[name], arrays[name]) for name in names)
-        return None if same else pipe.but(**moved)
-
-    return change
-
-
-def _tokens_moved(names: Iterable[str], places: Callable[[int], Ints]) -> Change:
-    """Return the same where rules ask where tokens stand."""
-    move = _moved(names, places, beyond=2)
-    return lambda pipe: move(pipe) if pipe.rules or pipe.terms or pipe.rope is not None else None
+def _moved(
+    pipe: Pipeline, places: Callable[[Ints], Ints], *names: str, beyond: int = 1
+) -> Pipeline:
+    """Take rows of other places, of more than so many."""
+    made = {}
+    for name in names:
+        array = given(getattr(pipe, name))
+        count = array.shape[2]
+        require(count > beyond)
+        made[name] = array[:, :, places(np.arange(count))]
+    require(any(not np.array_equal(made[name], getattr(pipe, name)) for name in names))
+    return pipe.but(**made)
 
 
-def _new_first(pipe: Pipeline) -> Pipeline | None:
+def _tokens_moved(pipe: Pipeline, places: Callable[[Ints], Ints], *names: str) -> Pipeline:
+    """Do so where rules ask where tokens stand."""
+    require(pipe.rules or pipe.terms or pipe.rope is not None)
+    return _moved(pipe, places, *names, beyond=2)
+
+
+def _new_first(pipe: Pipeline) -> Pipeline:
     """Put the keys and values of the queries' own tokens before those of the cache."""
     new, count = pipe.problem.shape[2:]
-    if new >= count:
-        return None
-    return _tokens_moved(("key", "value"), lambda n: (np.arange(n) - new) % n)(pipe)
+    require(new < count)
+    return _tokens_moved(pipe, lambda at: (at - new) % count, "key", "value")
 
 
-INPUTS.add("key_reshaped", _reshaped("key"), stage=stages.SLOTS)
-INPUTS.add("value_reshaped", _reshaped("value"), stage=stages.VALUE_BLOCKS)
-# Where keys and values get out of step.
-_STEPS: tuple[tuple[str, str, Any], ...] = (
-    ("late", "before it, the ends joined", lambda n: (np.arange(n) - 1) % n),
-    ("late_by_one", "before it; the first has its own", lambda n: np.maximum(np.arange(n) - 1, 0)),
-    ("early", "after it, the ends joined", lambda n: (np.arange(n) + 1) % n),
-    (
-        "early_by_one",
-        "after it; the last has its own",
-        lambda n: np.minimum(np.arange(n) + 1, n - 1),
-    ),
-)
-for _moving in ("value", "key"):
-    INPUTS.add(
-        f"{_moving}s_{{}}",
-        lambda step, name=_moving: _moved((name,), step[2]),
-        values=_STEPS,
-        stage=stages.VALUE_BLOCKS,
-        variant_of=lambda step, name=_moving: (
-            *(f"values_{each[0]}" for each in _STEPS if name == "key"),
-            *(f"{name}s_{each[0]}" for each in _STEPS[: _STEPS.index(step)]),
-        ),
+INPUTS.add("key_reshaped", _reshaped, "key")
+INPUTS.add("value_reshaped", _reshaped, "value")
+# Where keys and values get out of step: in words, and by places from 0 on.
+_STEPS: dict[tuple[str, str], Callable[[Ints], Ints]] = {
+    ("late", "before it, the ends joined"): lambda at: (at - 1) % len(at),
+    ("late_by_one", "before it; the first has its own"): lambda at: np.maximum(at - 1, 0),
+    ("early", "after it, the ends joined"): lambda at: (at + 1) % len(at),
+    ("early_by_one", "after it; the last has its own"): lambda at: np.minimum(at + 1, at[-1]),
+}
+_STEP_NAMES = [name for name, _ in _STEPS]
+for _input in ("value", "key"):
+    INPUTS.family(
+        f"{_input}s_{{}}", _moved, {words: (places, _input) for words, places in _STEPS.items()}
     )
-for _tokens, _names in (("tokens", ("key", "value")), ("queries", ("query",))):
-    INPUTS.add(
+for _tokens, _names in {"tokens": ("key", "value"), "queries": ("query",)}.items():
+    INPUTS.family(
         f"{_tokens}_{{}}",
-        lambda step, names=_names: _tokens_moved(names, step[2]),
-        values=_STEPS,
-        stage=stages.SLOTS,
-        variant_of=(
-            "rows_misplaced",
-            "key_padding_mask_mirrored",
-            "padding_on_the_left",
-            "mask_of_next_key",
-            "mask_of_previous_key",
-        ),
+        _tokens_moved,
+        {words: (places, *_names) for words, places in _STEPS.items()},
     )
-INPUTS.add("new_keys_before_the_cache", _new_first, stage=stages.SLOTS)
+INPUTS.add("new_keys_before_the_cache", _new_first)
 
 
 def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
@@ -182,67 +148,59 @@ def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
     return pipe.but(**made)
 
 
-def _unwritten(names: tuple[str, ...]) -> Change:
-    def change(pipe: Pipeline) -> Pipeline | None:
-        if pipe.value is None or pipe.shape[3] == 1 or "kv_lengths" in pipe.rules:
-            return None
-        return emptied(pipe, names, slice(-1, None))
-
-    return change
+def _unwritten(pipe: Pipeline, *names: str) -> Pipeline:
+    require(pipe.value is not None, pipe.shape[3] > 1, "kv_lengths" not in pipe.rules)
+    return emptied(pipe, names, slice(-1, None))
 
 
-INPUTS.add(
+INPUTS.family(
     "last_{}_unwritten",
-    lambda value: _unwritten(value[3]),
-    values=(
-        ("slot", "key and value", "are", ("key", "value")),
-        ("key", "the key", "is", ("key",)),
-        ("value", "the value", "is", ("value",)),
-    ),
-    stage=stages.SLOTS,
+    _unwritten,
+    {
+        ("slot", "key and value", "are"): ("key", "value"),
+        ("key", "the key", "is"): "key",
+        ("value", "the value", "is"): "value",
+    },
 )
-_BLOCK_STEPS: tuple[tuple[str, str, Any], ...] = (
-    ("of_first_block_of", "of the first", lambda size, n: np.arange(n) % size),
-    (
-        "late_by_a_block_of",
-        "of the one before",
-        lambda size, n: np.arange(n) - size * (np.arange(n) >= size),
+_BLOCK_STEPS: dict[tuple[str, str], Callable[[Ints, int], Ints]] = {
+    ("of_first_block_of", "of the first"): lambda at, size: at % size,
+    ("late_by_a_block_of", "of the one before"): lambda at, size: np.where(
+        at < size, at, at - size
     ),
-    (
-        "early_by_a_block_of",
-        "of the next one",
-        lambda size, n: np.arange(n) + size * (np.arange(n) + size < n),
+    ("early_by_a_block_of", "of the next one"): lambda at, size: np.where(
+        at + size < len(at), at + size, at
     ),
-)
-for _moving in (
-    "value",
-    "key",
-):
-    INPUTS.add(
-        f"{_moving}s_{{0}}_{{1}}",
-        lambda value, name=_moving: _moved(
-            (name,), lambda n: value[3](value[1], n), beyond=value[1]
-        ),
-        values=[(name, size, whose, step) for size in SIZES for name, whose, step in _BLOCK_STEPS],
-        stage=(stages.VALUE_BLOCKS if _moving == "value" else stages.KEY_BLOCKS),
+}
+
+
+def _blocks_moved(
+    pipe: Pipeline, step: Callable[[Ints, int], Ints], size: int, name: str
+) -> Pipeline:
+    return _moved(pipe, lambda at: step(at, size), name, beyond=size)
+
+
+def _first_columns(pipe: Pipeline, size: int) -> Pipeline:
+    width = given(pipe.value).shape[3]
+    require(width > size)
+    return pipe.but(value=given(pipe.value)[..., np.arange(width) % size])
+
+
+for _input in ("value", "key"):
+    INPUTS.family(
+        f"{_input}s_{{0}}_{{1}}",
+        _blocks_moved,
+        {
+            (name, size, whose): (step, size, _input)
+            for size in SIZES
+            for (name, whose), step in _BLOCK_STEPS.items()
+        },
     )
-
-
-def _first_columns(size: int) -> Change:
-    def change(pipe: Pipeline) -> Pipeline | None:
-        if pipe.value is None or pipe.value.shape[3] <= size:
-            return None
-        return pipe.but(value=pipe.value[..., np.arange(pipe.value.shape[3]) % size])
-
-    return change
-
-
-INPUTS.add("value_columns_of_first_{}", _first_columns, values=SIZES, stage=stages.VALUE_BLOCKS)
+INPUTS.family("value_columns_of_first_{}", _first_columns, SIZES)
 
 
 # Strides: all heads or batch entries read what belongs to others.
 
-SHARED = Rows(stages.STRIDES)
+SHARED = Rows()
 
 
 def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
@@ -252,39 +210,32 @@ def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
     return entries % len(array), heads // (pipe.shape[1] // array.shape[1])
 
 
-def _of_first(axis: int) -> Change:
-    """Return the change in which all read the keys and values of the first along an axis."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        if pipe.key.shape[axis] == 1:
-            return None
-        first = [np.take(a, [0], axis=axis) for a in (pipe.key, pipe.value) if a is not None]
-        return pipe.but(key=first[0], value=None if pipe.value is None else first[1])
-
-    return change
+def _of_first(pipe: Pipeline, axis: int) -> Pipeline:
+    """Let all read the keys and values of the first along an axis."""
+    require(pipe.key.shape[axis] > 1)
+    value = None if pipe.value is None else np.take(pipe.value, [0], axis=axis)
+    return pipe.but(key=np.take(pipe.key, [0], axis=axis), value=value)
 
 
-def _strides_of_query(pipe: Pipeline) -> Pipeline | None:
+def _strides_of_query(pipe: Pipeline) -> Pipeline:
     """Let the keys and values of a head begin where its queries would."""
     batch, heads, queries, keys = pipe.shape
     inputs = {n: getattr(pipe, n) for n in ("key", "value") if getattr(pipe, n) is not None}
-    alike = len({array.shape[3] for array in inputs.values()}) == 1
-    if pipe.key.shape[:2] != (batch, heads) or queries >= keys or not alike or batch * heads == 1:
-        return None
+    require(pipe.key.shape[:2] == (batch, heads), queries < keys, batch * heads > 1)
+    require(len({array.shape[3] for array in inputs.values()}) == 1)
     rows = np.arange(batch * heads)[:, None] * queries + np.arange(keys)
     return pipe.but(
         **{n: a.reshape(-1, a.shape[3])[rows].reshape(a.shape) for n, a in inputs.items()}
     )
 
 
-def _packed(pipe: Pipeline) -> Pipeline | None:
+def _packed(pipe: Pipeline) -> Pipeline:
     """Let the queries of an entry see all real keys, or under the causal rule all earlier ones."""
     lengths = lengths_of(pipe.problem)
-    others = set(pipe.rules) - {"causal", "kv_lengths", "query_lengths"}
     batch, heads, queries, _ = pipe.shape
-    few = batch * heads * queries * sum(lengths) <= _MOST_NUMBERS
-    if len(pipe.key) == 1 or not few or others or pipe.terms or pipe.score != "dot":
-        return None
+    require(len(pipe.key) > 1, batch * heads * queries * sum(lengths) <= _MOST_NUMBERS)
+    require(not set(pipe.rules) - {"causal", "kv_lengths", "query_lengths"})
+    require(not pipe.terms, pipe.score == "dot")
     starts = np.array((0, *accumulate(lengths)))
 
     def rows(array: Array) -> Array:
@@ -298,12 +249,15 @@ def _packed(pipe: Pipeline) -> Pipeline | None:
     rules: dict[str, Any] = {"causal": earlier} if "causal" in pipe.rules else {}
     if "query_lengths" in pipe.rules:
         rules["query_lengths"] = query_rows(pipe.problem.visible.query_lengths or ())
-    positions = np.concatenate([np.arange(n) for n in lengths])[None]
-    value = None if pipe.value is None else rows(pipe.value)
-    return pipe.but(key=rows(pipe.key), value=value, key_positions=positions, rules=rules)
+    return pipe.but(
+        key=rows(pipe.key),
+        value=None if pipe.value is None else rows(pipe.value),
+        key_positions=np.concatenate([np.arange(n) for n in lengths])[None],
+        rules=rules,
+    )
 
 
-SHARED.add("keys_of_first_head", _of_first(1))
-SHARED.add("keys_of_first_batch_entry", _of_first(0))
+SHARED.add("keys_of_first_head", _of_first, 1)
+SHARED.add("keys_of_first_batch_entry", _of_first, 0)
 SHARED.add("strides_of_query", _strides_of_query)
 SHARED.add("packed_without_boundaries", _packed)

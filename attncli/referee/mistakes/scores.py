@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attncli.numerics.positions import alibi_slopes
 from attncli.problem.problem import default_scale
-from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes import table as stages
-from attncli.referee.mistakes.table import Change, Rows
+from attncli.referee.mistakes.changes import after, given, require, without
+from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled, shortest, without_alibi
-from attncli.referee.pipeline import (
-    Pipeline,
-    Run,
-    alibi,
-    distance_of,
-    table,
-)
+from attncli.referee.pipeline import Pipeline, Run, alibi, distance_of, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
+    from attncli.referee.formats import Array
 
-__all__ = ["ALIBI", "BIAS", "FUNCTION", "PLACES", "SCALES", "SOFTCAP", "off_by_one", "transposed"]
+    Factor = Callable[[Problem], float]
 
-_SHORT = ("bfloat16", "float16")
-
-
-# Scale.
-
-SCALES = Rows(stages.SCALE, fix="multiply Q·Kᵀ by 1/√D, D being the width of one head")
+__all__ = ["ALIBI", "BIAS", "FUNCTION", "PLACES", "SCALES", "SOFTCAP", "first_of", "transposed"]
 
 
-def _scale(
-    name: str,
-    scale: Callable[[Problem], float],
-    option: Callable[[Problem], str] | None = None,
-    **more: Any,
-) -> None:
-    """Add a row that only has another factor, made of the problem."""
+# Scale: a factor made of the problem.
 
-    def change(pipe: Pipeline) -> Pipeline | None:
-        factor = scale(pipe.problem)
-        # Of a scale at the edge of the range it is nobody's mistake.
-        odd = not math.isfinite(factor) or not isinstance(pipe.scale, float)
-        same = odd or math.isclose(factor, pipe.scale, rel_tol=1e-12)
-        return None if same else pipe.but(scale=float(factor))
-
-    own = option or (lambda problem: scaled(scale(problem), problem))
-    SCALES.add(name, change, option=own, **more)
+SCALES = Rows()
 
 
 def _width(problem: Problem) -> int:
@@ -60,102 +36,120 @@ def _width(problem: Problem) -> int:
 
 
 def _twice(problem: Problem) -> float:
-    # With the usual scale this is 1/D, which has its own row.
+    """Square the scale; with the usual one this is 1/D, which has its own row."""
     twice = problem.scale * problem.scale
     return problem.scale if math.isclose(twice, 1 / _width(problem), rel_tol=1e-12) else twice
 
 
 def _of_length(problem: Problem, length: int) -> float:
-    # 1/√D has its own rows.
+    """Return 1/√length, where that is another one than the usual scale."""
     return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
 
 
-def _scaled_weights(pipe: Pipeline) -> Pipeline | None:
+def _embedding(problem: Problem) -> float:
+    heads = problem.shape[1]
+    return 1 / math.sqrt(heads * _width(problem)) if heads > 1 else problem.scale
+
+
+def _of_value(problem: Problem) -> float:
+    width = _width(problem)
+    return _of_length(problem, width if problem.value is None else problem.value.shape[3])
+
+
+_FACTORS: dict[str, Factor] = {
+    "unscaled": lambda _: 1.0,
+    "scores_zero": lambda _: 0.0,
+    "scores_negated": lambda p: -p.scale,
+    "one_over_width": lambda p: 1 / _width(p),
+    "embedding_scale": _embedding,
+    "scale_ignored": lambda p: default_scale(p.score, _width(p)),
+    "scale_inverted": lambda p: 1 / p.scale if p.scale else 1.0,
+    "scale_of_one_side": lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
+    "scale_twice": _twice,
+    "length_scale": lambda p: _of_length(p, p.key.shape[2]),
+    "value_scale": _of_value,
+    "padded_width_scale": lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))),
+    "log2e_without_exp2": lambda p: p.scale / math.log(2),
+}
+
+
+def _scaled_by(pipe: Pipeline, factor: Factor) -> Pipeline:
+    made = factor(pipe.problem)
+    # A scale at the edge of the range is nobody's mistake.
+    require(math.isfinite(made), isinstance(pipe.scale, float))
+    require(not math.isclose(made, pipe.scale, rel_tol=1e-12))
+    return pipe.but(scale=float(made))
+
+
+def _stated_scale(factor: Factor, problem: Problem) -> str:
+    return scaled(factor(problem), problem)
+
+
+def _scaled_weights(pipe: Pipeline) -> Pipeline:
     factor = pipe.scale
-    if not isinstance(factor, float) or factor == 1:
-        return None
-    return pipe.but(scale=1.0).then("after", lambda _, weights: weights * factor)
+    require(isinstance(factor, float) and factor != 1)
+    return after(pipe.but(scale=1.0), lambda weights: weights * factor)
 
 
-def _of_the_embeddings(pipe: Pipeline) -> Pipeline | None:
-    if pipe.projected is None:
-        return None
-    return pipe.but(scale=float(pipe.projected["x"].shape[-1] ** -0.5))
+def _of_the_embeddings(pipe: Pipeline) -> Pipeline:
+    return pipe.but(scale=float(given(pipe.projected)["x"].shape[-1] ** -0.5))
 
 
-SCALES.add("input_width_scale", _of_the_embeddings, projects=True)
-_scale("unscaled", lambda _: 1.0)
-_scale("scores_zero", lambda _: 0.0)
-_scale("scores_negated", lambda p: -p.scale)
-_scale("one_over_width", lambda p: 1 / _width(p))
-_scale(
-    "embedding_scale",
-    lambda p: 1 / math.sqrt(p.shape[1] * _width(p)) if p.shape[1] > 1 else p.scale,
-)
-_scale(
-    "scale_ignored",
-    lambda p: default_scale(p.score, _width(p)),
-    option=lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out",
-)
-_scale("scale_inverted", lambda p: 1 / p.scale if p.scale else 1.0)
-_scale("scale_of_one_side", lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale))
-_scale("scale_twice", _twice)
-_scale("length_scale", lambda p: _of_length(p, p.key.shape[2]))
-_scale("value_scale", lambda p: _of_length(p, _width(p) if p.value is None else p.value.shape[3]))
-_scale("padded_width_scale", lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))))
-_scale("log2e_without_exp2", lambda p: p.scale / math.log(2))
-SCALES.add("scale_after_softmax", _scaled_weights, variant_of=("unscaled",))
+SCALES.add("input_width_scale", _of_the_embeddings)
+for _name, _factor in _FACTORS.items():
+    _option: Callable[[Problem], str] = partial(_stated_scale, _factor)
+    if _name == "scale_ignored":
+        _option = lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out"  # noqa: E731
+    SCALES.add(_name, _scaled_by, _factor, option=_option)
+SCALES.add("scale_after_softmax", _scaled_weights)
 
 
 # Score function. Each row states its scale, so no mistake of the scale is reported beside it.
 
-FUNCTION = Rows(stages.SCORE_FUNCTION)
-_ONE: Callable[[Problem], float] = lambda _: 1.0  # noqa: E731
-_OF_WIDTH: Callable[[Problem], float] = lambda p: 1 / math.sqrt(_width(p))  # noqa: E731
+FUNCTION = Rows()
 
 
-def _other_scale(pipe: Pipeline, scale: Callable[[Problem], float] | None) -> float | None:
-    """Return the scale that goes with a function; None where it is the problem's own."""
-    if scale is None:
-        return float(pipe.problem.scale)
-    found = float(scale(pipe.problem))
-    return None if found == pipe.problem.scale else found
+def _one(_: Problem) -> float:
+    return 1.0
 
 
-def _instead(asked: str, done: str, scale: Any = None, **changes: Any) -> Change:
-    """Return the change to another score function than the one that is asked for."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        own = _other_scale(pipe, scale)
-        if pipe.score != asked or own is None or pipe.width != pipe.key.shape[3]:
-            return None
-        return pipe.but(score=done, scale=own, **changes)
-
-    return change
+def _of_width(problem: Problem) -> float:
+    return 1 / math.sqrt(_width(problem))
 
 
-def _normed(epsilon: float, scale: Any) -> Change:
+def _other_scale(pipe: Pipeline, factor: Factor | None) -> float:
+    """Return the scale that goes with a function: the problem's, or a factor that is another."""
+    own = float(pipe.problem.scale)
+    made = own if factor is None else factor(pipe.problem)
+    require(factor is None or made != own)
+    return made
+
+
+def _scored_by(pipe: Pipeline, asked: str, done: str, factor: Factor | None) -> Pipeline:
+    """Take another score function than the one that is asked for."""
+    require(pipe.score == asked, pipe.width == pipe.key.shape[3])
+    return pipe.but(score=done, scale=_other_scale(pipe, factor), score_weight=None)
+
+
+def _normed(pipe: Pipeline, epsilon: float, factor: Factor | None) -> Pipeline:
     """Divide query and key by the root of their mean square."""
 
     def norm(rows: Array) -> Array:
         mean = np.mean(np.square(rows), axis=-1, keepdims=True) + epsilon
         return np.asarray(rows / np.sqrt(np.maximum(mean, np.finfo(np.float64).tiny)))
 
-    def change(pipe: Pipeline) -> Pipeline | None:
-        own = _other_scale(pipe, scale)
-        if pipe.score != "dot" or own is None:
-            return None
-        return pipe.but(scale=own, query=norm(pipe.query), key=norm(pipe.key))
-
-    return change
+    require(pipe.score == "dot")
+    return pipe.but(scale=_other_scale(pipe, factor), query=norm(pipe.query), key=norm(pipe.key))
 
 
-def _asking_for(score: str, scale: Any) -> Callable[[Problem], str]:
+def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Problem], str]:
     """Return how a score function is asked for at a scale."""
 
     def option(problem: Problem) -> str:
-        default = 1.0 if score == "cosine" else _OF_WIDTH(problem)
-        number: float = problem.scale if scale is None else scale(problem)
+        if asked == "general":
+            return ""
+        default = 1.0 if score == "cosine" else _of_width(problem)
+        number: float = problem.scale if factor is None else factor(problem)
         # What is given already stays given.
         same = number == default and problem.scale in (default, number)
         return f"--score {score}" + ("" if same else f" --scale {shortest(number)}")
@@ -163,330 +157,205 @@ def _asking_for(score: str, scale: Any) -> Callable[[Problem], str]:
     return option
 
 
-def _one_side(side: str) -> Change:
-    def change(pipe: Pipeline) -> Pipeline | None:
-        if pipe.score != "cosine" or pipe.rope is not None:
-            return None
-        rows = getattr(pipe, side)
-        length = np.linalg.norm(rows, axis=-1, keepdims=True)
-        return pipe.but(score="dot", **{side: rows / np.where(length == 0, 1, length)})
-
-    return change
+def _one_side(pipe: Pipeline, side: str) -> Pipeline:
+    """Divide the rows of one side by their lengths."""
+    require(pipe.score == "cosine", pipe.rope is None)
+    rows = getattr(pipe, side)
+    length = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return pipe.but(score="dot", **{side: rows / np.where(length == 0, 1, length)})
 
 
-def _add_functions() -> None:
-    for scale, ending in ((None, ""), (_ONE, "_unscaled")):
-        FUNCTION.add(
-            f"cosine_unasked{ending}",
-            _instead("dot", "cosine", scale),
-            option=_asking_for("cosine", scale),
-        )
-    before: list[str] = []
-    for scale, ending in ((None, ""), (_ONE, "_unscaled")):
-        for epsilon, size in ((0.0, ""), (1e-6, "1e-6"), (1e-5, "1e-5")):
-            name = f"query_key_normed{ending}{size and '_' + size.replace('-', '_')}"
-            FUNCTION.add(name, _normed(epsilon, scale), variant_of=tuple(before))
-            before.append(name)
-    for scale, ending in ((None, ""), (_OF_WIDTH, "_scaled")):
-        FUNCTION.add(
-            f"dot_for_cosine{ending}",
-            _instead("cosine", "dot", scale),
-            option=_asking_for("dot", scale),
-        )
-        FUNCTION.add(
-            f"score_weight_missing{ending}", _instead("general", "dot", scale, score_weight=None)
-        )
+def _transposed_weight(pipe: Pipeline) -> Pipeline:
+    rows, columns = given(pipe.score_weight).shape
+    require(rows == columns)
+    return pipe.but(score_weight=given(pipe.score_weight).T)
 
 
-_add_functions()
-FUNCTION.add("{}_alone_divided", _one_side, values=("query", "key"))
-FUNCTION.add(
-    "score_weight_transposed",
-    lambda pipe: (
-        None
-        if pipe.score_weight is None or pipe.score_weight.shape[0] != pipe.score_weight.shape[1]
-        else pipe.but(score_weight=pipe.score_weight.T)
-    ),
-)
+_SCORES: dict[str, tuple[str, str, Factor | None]] = {
+    "cosine_unasked": ("dot", "cosine", None),
+    "cosine_unasked_unscaled": ("dot", "cosine", _one),
+    "dot_for_cosine": ("cosine", "dot", None),
+    "dot_for_cosine_scaled": ("cosine", "dot", _of_width),
+    "score_weight_missing": ("general", "dot", None),
+    "score_weight_missing_scaled": ("general", "dot", _of_width),
+}
+# The end of a name, words for it, and what is added under the root and the scale.
+_NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
+    ("", ""): (0.0, None),
+    ("_1e_6", ", with 1e-6 under the root"): (1e-6, None),
+    ("_1e_5", ", with 1e-5 under the root"): (1e-5, None),
+    ("_unscaled", ", and not scaled"): (0.0, _one),
+}
+for _name, _score in _SCORES.items():
+    FUNCTION.add(_name, _scored_by, *_score, option=_asking_for(*_score))
+FUNCTION.family("query_key_normed{}", _normed, _NORMED)
+FUNCTION.family("{}_alone_divided", _one_side, ("query", "key"))
+FUNCTION.add("score_weight_transposed", _transposed_weight)
 
 
 # Softcap.
 
-SOFTCAP = Rows(stages.SOFTCAP)
+SOFTCAP = Rows()
 
 
-def _cap_as(cap: Callable[[Array, float], Array]) -> Change:
-    def change(pipe: Pipeline) -> Pipeline | None:
-        size = pipe.softcap
-        if size is None or "cap" not in pipe.order:
-            return None
-        return pipe.but(steps={**pipe.steps, "cap": lambda _, scores: cap(scores, size)})
-
-    return change
+def _cap_as(pipe: Pipeline, cap: Callable[[Array, float], Array]) -> Pipeline:
+    size = given(pipe.softcap)
+    require("cap" in pipe.order)
+    return pipe.but(steps={**pipe.steps, "cap": lambda _, scores: cap(scores, size)})
 
 
-def _cap_before(step: str | None) -> Change:
-    def change(pipe: Pipeline) -> Pipeline | None:
-        if pipe.softcap is None or not {"cap", step or "cap"} <= set(pipe.order):
-            return None
-        if step is None and not pipe.rules:
-            return None  # there is nothing to hide
-        return pipe.moved("cap", before=step)
-
-    return change
+def _cap_before(pipe: Pipeline, step: str | None) -> Pipeline:
+    """Cap before another step, or behind all of them, which are to hide something."""
+    require(pipe.softcap is not None, {"cap", step or "cap"} <= set(pipe.order))
+    require(step is not None or pipe.rules)
+    return pipe.moved("cap", before=step)
 
 
-SOFTCAP.add(
-    "softcap_missing",
-    lambda pipe: None if pipe.softcap is None else pipe.but(softcap=None),
-    option="leave --softcap out",
-)
-SOFTCAP.add("softcap_before_scale", _cap_before("scale"))
-SOFTCAP.add("softcap_after_mask", _cap_before(None))
-SOFTCAP.add("softcap_after_bias", _cap_before("hide"))
-SOFTCAP.add("softcap_undivided", _cap_as(lambda scores, cap: cap * np.tanh(scores)))
-SOFTCAP.add("softcap_unmultiplied", _cap_as(lambda scores, cap: np.tanh(scores / cap)))
-SOFTCAP.add("softcap_clipped", _cap_as(lambda scores, cap: np.clip(scores, -cap, cap)))
+SOFTCAP.add("softcap_missing", without, "softcap", option="leave --softcap out")
+SOFTCAP.add("softcap_before_scale", _cap_before, "scale")
+SOFTCAP.add("softcap_after_mask", _cap_before, None)
+SOFTCAP.add("softcap_after_bias", _cap_before, "hide")
+SOFTCAP.add("softcap_undivided", _cap_as, lambda scores, cap: cap * np.tanh(scores))
+SOFTCAP.add("softcap_unmultiplied", _cap_as, lambda scores, cap: np.tanh(scores / cap))
+SOFTCAP.add("softcap_clipped", _cap_as, lambda scores, cap: np.clip(scores, -cap, cap))
+
+
+# Tables of the mask's or the bias's shape, read otherwise.
+
+
+def transposed(array: Array) -> Array:
+    """Exchange the queries and keys of a square table (·, ·, L, S)."""
+    rows, columns = array.shape[2:]
+    require(rows == columns > 1)
+    return array.swapaxes(2, 3)
+
+
+def first_of(array: Array, axis: int) -> Array:
+    """Take the first along an axis for all."""
+    require(array.shape[axis] > 1)
+    return np.take(array, [0], axis=axis)
+
+
+def off_by_one(array: Array, step: int, axis: int) -> Array:
+    """Read a table (…, L, S) one place beside: of queries, or in memory for keys (axis −1)."""
+    require(array.shape[axis] > 1)
+    if axis == 2:
+        return np.roll(array, step, axis=2)
+    return np.roll(array.reshape(*array.shape[:2], -1), step, axis=-1).reshape(array.shape)
+
+
+_ACROSS = "in memory, across the ends of rows)"
+# The place that is read, the words for it, and how a table is read there.
+PLACES: dict[tuple[str, str], Any] = {
+    ("next_key", f"next key (one number on {_ACROSS}"): (off_by_one, -1, 3),
+    ("next_query", "next query"): (off_by_one, -1, 2),
+    ("previous_key", f"previous key (one number back {_ACROSS}"): (off_by_one, 1, 3),
+    ("previous_query", "previous query"): (off_by_one, 1, 2),
+}
 
 
 # Bias.
 
-BIAS = Rows(stages.BIAS)
+BIAS = Rows()
 
 
-def _bias(pipe: Pipeline) -> Array | None:
-    return None if pipe.problem.bias is None else np.asarray(pipe.problem.bias, np.float64)
+def _bias_as(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
+    """Take another bias, made of the right one."""
+    bias = np.asarray(given(pipe.problem.bias), np.float64)
+    return pipe.with_term("bias", table(change(bias, *parameters)))
 
 
-def _bias_as(change: Callable[[Array], Array | None]) -> Change:
-    """Return the change to another bias, made of the right one."""
-
-    def changed(pipe: Pipeline) -> Pipeline | None:
-        bias = _bias(pipe)
-        new = None if bias is None else change(bias)
-        return None if new is None else pipe.with_term("bias", table(new))
-
-    return changed
-
-
-def transposed(array: Array) -> Array | None:
-    """Return a square table (·, ·, L, S) with queries and keys exchanged; None of another."""
-    rows, columns = array.shape[2:]
-    return array.swapaxes(2, 3) if rows == columns and rows > 1 else None
-
-
-def off_by_one(place: str) -> Callable[[Array], Array | None]:
-    """Return the change of a table (…, L, S) that is read by one place beside its own."""
-    step = -1 if place.startswith("next") else 1
-
-    def change(array: Array) -> Array | None:
-        *lead, rows, columns = array.shape
-        if place.endswith("query"):
-            return None if rows == 1 else np.roll(array, step, axis=2)
-        flat = array.reshape(*lead, rows * columns)
-        return None if columns == 1 else np.roll(flat, step, axis=-1).reshape(array.shape)
-
-    return change
-
-
-PLACES = (
-    ("next_key", "next key (one number on in memory, across the ends of rows)"),
-    ("next_query", "next query"),
-    ("previous_key", "previous key (one number back in memory, across the ends of rows)"),
-    ("previous_query", "previous query"),
-)
-
-
-def _multiplied(pipe: Pipeline) -> Pipeline | None:
-    if "bias" not in pipe.terms:
-        return None
+def _multiplied(pipe: Pipeline) -> Pipeline:
+    require("bias" in pipe.terms)
     return pipe.but(steps={**pipe.steps, "bias": lambda run, scores: scores * run.term("bias")})
 
 
-def _bias_of_weights(pipe: Pipeline) -> Pipeline | None:
-    if "bias" not in pipe.terms:
-        return None
-    bias = pipe.terms["bias"]
+def _bias_of_weights(pipe: Pipeline) -> Pipeline:
+    bias = given(pipe.terms.get("bias"))
     made = pipe.but(order=tuple(step for step in pipe.order if step != "bias"))
     return made.then("after", lambda run, weights: weights + run.called(bias))
 
 
-def _moved_bias(before: str) -> Change:
-    def change(pipe: Pipeline) -> Pipeline | None:
-        capped = before != "cap" or pipe.softcap is not None
-        stays = "bias" not in pipe.terms or before not in pipe.order or not capped
-        return None if stays else pipe.moved("bias", before=before)
-
-    return change
+def _term_before(pipe: Pipeline, term: str, before: str) -> Pipeline:
+    """Add a term before another step, where there is such a step."""
+    require(term in pipe.terms, before in pipe.order)
+    require(before != "cap" or pipe.softcap is not None)
+    return pipe.moved(term, before=before)
 
 
-def _viewed(order: str) -> Change:
-    """Return the change that reads a bias without permuting its axes, heads first or last."""
-
-    def change(bias: Array) -> Array | None:
-        batch, heads, queries, keys = bias.shape
-        if heads == 1:
-            return None
-        if order == "first":  # it lies in memory as (L, S, H)
-            return bias.transpose(0, 2, 3, 1).reshape(batch, heads, queries, keys)
-        return bias.reshape(batch, queries, keys, heads).transpose(0, 3, 1, 2)
-
-    def changed(pipe: Pipeline) -> Pipeline | None:
-        bias = _bias(pipe)
-        whole = bias is not None and bias.shape[1:] == pipe.problem.shape[1:]
-        return _bias_as(change)(pipe) if whole else None
-
-    return changed
+def _viewed(pipe: Pipeline, order: str) -> Pipeline:
+    """Read a bias without permuting its axes; it lies in memory with the heads first or last."""
+    bias = np.asarray(given(pipe.problem.bias), np.float64)
+    _, heads, queries, keys = pipe.problem.shape
+    require(bias.shape[1:] == (heads, queries, keys), heads > 1)
+    if order == "first":
+        return pipe.with_term("bias", table(bias.transpose(0, 2, 3, 1).reshape(bias.shape)))
+    made = bias.reshape(-1, queries, keys, heads).transpose(0, 3, 1, 2)
+    return pipe.with_term("bias", table(made))
 
 
-def _first_of(axis: int) -> Callable[[Array], Array | None]:
-    return lambda array: None if array.shape[axis] == 1 else np.take(array, [0], axis=axis)
-
-
-BIAS.add("bias_ignored", _bias_as(np.zeros_like), option="leave --bias out")
-BIAS.add("bias_scaled", _moved_bias("scale"))
-BIAS.add("bias_subtracted", _bias_as(np.negative))
-BIAS.add("bias_twice", _bias_as(lambda bias: 2 * bias))
+BIAS.add("bias_ignored", _bias_as, np.zeros_like, option="leave --bias out")
+BIAS.add("bias_scaled", _term_before, "bias", "scale")
+BIAS.add("bias_subtracted", _bias_as, np.negative)
+BIAS.add("bias_twice", _bias_as, np.multiply, 2)
 BIAS.add("bias_multiplied", _multiplied)
 BIAS.add("bias_after_softmax", _bias_of_weights)
-BIAS.add("bias_transposed", _bias_as(transposed))
-BIAS.add(
-    "bias_of_{}",
-    lambda place: _bias_as(off_by_one(place[0])),
-    values=PLACES,
-    stage=stages.BIAS_PLACES,
-)
-BIAS.add(
+BIAS.add("bias_transposed", _bias_as, transposed)
+BIAS.family("bias_of_{}", _bias_as, PLACES)
+BIAS.family(
     "bias_viewed_heads_{}",
-    lambda value: _viewed(value[0]),
-    values=(("first", "(L, S, H)", "(H, L, S)"), ("last", "(H, L, S)", "(L, S, H)")),
-    stage=stages.BIAS_PLACES,
+    _viewed,
+    {("first", "(L, S, H)", "(H, L, S)"): "first", ("last", "(H, L, S)", "(L, S, H)"): "last"},
 )
-BIAS.add("bias_before_softcap", _moved_bias("cap"))
-BIAS.add("bias_of_first_head", _bias_as(_first_of(1)), stage=stages.STRIDES)
-BIAS.add("bias_of_first_query", _bias_as(_first_of(2)), stage=stages.STRIDES)
+BIAS.add("bias_before_softcap", _term_before, "bias", "cap")
+BIAS.add("bias_of_first_head", _bias_as, first_of, 1)
+BIAS.add("bias_of_first_query", _bias_as, first_of, 2)
 
 
 # ALiBi.
 
-ALIBI = Rows(stages.ALIBI)
+ALIBI = Rows()
 
 
-def _term(term: Callable[[Array, Array], Array], *, from_zero: bool = False) -> Change:
-    """Return the change to another term of slope and distance."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        slopes = pipe.problem.alibi_slopes
-        if slopes is None:
-            return None
-        offsets = (0,) if from_zero else None
-        return pipe.with_term(
-            "alibi", lambda run: term(run.by_head(slopes), distance_of(run, offsets))
-        )
-
-    return change
+def _term(pipe: Pipeline, term: Callable[[Array, Run], Array]) -> Pipeline:
+    """Add another term, made of the slopes (1, H, 1, 1) and the indices."""
+    slopes = given(pipe.problem.alibi_slopes)
+    return pipe.with_term("alibi", lambda run: term(run.by_head(slopes), run))
 
 
-def _slopes(of: Callable[[Array, int], Array]) -> Change:
-    """Return the change to other slopes: of the number of each head, from 0, and of all heads."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        if pipe.problem.alibi_slopes is None:
-            return None
-        heads = pipe.problem.shape[1]
-        return pipe.with_term("alibi", alibi(of(np.arange(heads), heads), pipe.offsets))
-
-    return change
+def _slopes(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
+    """Take other slopes, made of the right ones."""
+    return pipe.with_term("alibi", alibi(make(given(pipe.problem.alibi_slopes)), pipe.offsets))
 
 
-def _unasked(pipe: Pipeline) -> Pipeline | None:
-    if pipe.problem.alibi_slopes is not None or "alibi" in pipe.terms:
-        return None
+def _powers(first: int, heads: int | None = None) -> Callable[[Array], Array]:
+    """Return slopes 2^(−8h/H), h counted from a number on."""
+    return lambda slopes: 2.0 ** (-8.0 * (np.arange(len(slopes)) + first) / (heads or len(slopes)))
+
+
+def _unasked(pipe: Pipeline) -> Pipeline:
+    require(pipe.problem.alibi_slopes is None, "alibi" not in pipe.terms)
     slopes = np.array(alibi_slopes(pipe.problem.shape[1]))
     return pipe.with_term("alibi", alibi(slopes, pipe.offsets))
 
 
-def _keys_only(fmt: str | None = None) -> Change:
-    """Add slope · j, of only the key, perhaps rounded to a format."""
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        slopes = pipe.problem.alibi_slopes
-        if slopes is None:
-            return None
-        exact = slopes[:, None] * np.arange(pipe.problem.shape[3])
-        made = exact if fmt is None else PRECISIONS[fmt].stored(exact)
-        if fmt is not None and np.array_equal(made, exact):
-            return None
-        return pipe.with_term("alibi", table(made[None, :, None]))
-
-    return change
+def _slope_of_first(slopes: Array) -> Array:
+    require(len(slopes) > 1)
+    return np.full_like(slopes, slopes[0])
 
 
-def _in_stored_scores(value: tuple[str, str, str]) -> Change:
-    """Round slope · j, and the scores with it; twice where stored before it is added.
-
-    BLOOM's baddbmm stores them once, a product and a sum store them twice.
-    """
-    stored, twice = PRECISIONS[value[0]].stored, bool(value[1])
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        slopes = pipe.problem.alibi_slopes
-        if slopes is None:
-            return None
-        term = stored(slopes[:, None] * np.arange(pipe.problem.shape[3]))[None, :, None]
-
-        def step(run: Run, scores: Array) -> Array:
-            before = stored(scores) if twice else scores
-            return np.asarray(stored(before + run.part.of(term))).astype(scores.dtype)
-
-        return pipe.but(steps={**pipe.steps, "alibi": step})
-
-    return change
-
-
-def _slope_of_first(pipe: Pipeline) -> Pipeline | None:
-    slopes = pipe.problem.alibi_slopes
-    if slopes is None or len(slopes) == 1:
-        return None
-    return pipe.with_term("alibi", alibi(np.full_like(slopes, slopes[0]), pipe.offsets))
-
-
-ALIBI.add(
-    "alibi_ignored", _term(lambda _, far: np.zeros_like(far, np.float64)), option=without_alibi
-)
+ALIBI.add("alibi_ignored", _term, lambda slopes, _: 0.0 * slopes, option=without_alibi)
 ALIBI.add("alibi_unasked", _unasked, option="--alibi")
-ALIBI.add("alibi_signed", _term(lambda slopes, far: -slopes * far))
+ALIBI.add("alibi_signed", _term, lambda slopes, run: -slopes * distance_of(run))
+ALIBI.add("alibi_signed_backwards", _term, lambda slopes, run: slopes * distance_of(run))
+ALIBI.add("alibi_positional", _term, lambda slopes, run: slopes * run.j)
+ALIBI.add("alibi_added", _term, lambda slopes, run: slopes * np.abs(distance_of(run)))
+ALIBI.add("alibi_scaled", _term_before, "alibi", "scale")
 ALIBI.add(
-    "alibi_signed_backwards", _term(lambda slopes, far: slopes * far), variant_of=("alibi_added",)
+    "alibi_without_offset", _term, lambda slopes, run: -slopes * np.abs(distance_of(run, (0,)))
 )
-ALIBI.add("alibi_positional", _keys_only())
-ALIBI.add(
-    "alibi_positional_in_scores_of_{}{}",
-    _in_stored_scores,
-    values=[
-        (fmt, *how)
-        for fmt in _SHORT
-        for how in (("", "when"), ("_stored_twice", "before and when"))
-    ],
-    stage=stages.ALIBI_STORED,
-    variant_of=lambda value: (f"alibi_positional_in_scores_of_{value[0]}",) * bool(value[1]),
-)
-ALIBI.add("alibi_positional_in_{}", _keys_only, values=_SHORT)
-ALIBI.add("alibi_added", _term(lambda slopes, far: slopes * np.abs(far)))
-ALIBI.add(
-    "alibi_scaled",
-    lambda pipe: pipe.moved("alibi", before="scale") if "alibi" in pipe.terms else None,
-)
-ALIBI.add("alibi_without_offset", _term(lambda slopes, far: -slopes * np.abs(far), from_zero=True))
-ALIBI.add(
-    "alibi_slopes_reversed",
-    lambda pipe: (
-        None
-        if pipe.problem.alibi_slopes is None
-        else pipe.with_term("alibi", alibi(pipe.problem.alibi_slopes[::-1], pipe.offsets))
-    ),
-)
-ALIBI.add("alibi_slopes_plain", _slopes(lambda head, heads: 2.0 ** (-8.0 * (head + 1) / heads)))
-ALIBI.add("alibi_slopes_from_zero", _slopes(lambda head, heads: 2.0 ** (-8.0 * head / heads)))
-ALIBI.add("alibi_slopes_halved", _slopes(lambda head, _: 2.0 ** -(head + 1.0)))
-ALIBI.add("alibi_slope_of_first_head", _slope_of_first, stage=stages.STRIDES)
+ALIBI.add("alibi_slopes_reversed", _slopes, lambda slopes: slopes[::-1])
+ALIBI.add("alibi_slopes_plain", _slopes, _powers(1))
+ALIBI.add("alibi_slopes_from_zero", _slopes, _powers(0))
+ALIBI.add("alibi_slopes_halved", _slopes, _powers(1, 8))
+ALIBI.add("alibi_slope_of_first_head", _slopes, _slope_of_first)

@@ -1,4 +1,4 @@
-"""Mistakes in the softmax, in what stands in its place, and in its sinks."""
+"""Mistakes of the softmax, in what stands in its place, and in its sinks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes import table as stages
+from attncli.referee.mistakes.changes import after, altered, given, require, softmaxed, without
 from attncli.referee.mistakes.table import Change, Rows
 from attncli.referee.options import scaled
 from attncli.referee.pipeline import Outputs, Pipeline, Run, limited, softmax_over
@@ -24,13 +24,16 @@ Result = tuple[Array, Array]
 _LN2 = math.log(2.0)
 _SINGLE = PRECISIONS["float32"].largest
 
-SOFTMAX = Rows(stages.SOFTMAX)
+SOFTMAX = Rows()
 
 
 def exponentials(scores: Array, shift: Array) -> Array:
     """Return exp(score − shift), 1 where both are −inf."""
-    powers: Array = np.exp(scores - np.where(np.isneginf(shift), 0, shift))
-    return powers
+    return np.asarray(np.exp(scores - _finite(shift)))
+
+
+def _finite(shift: Array) -> Array:
+    return np.where(np.isneginf(shift), 0, shift)
 
 
 def divided(array: Array, total: Array) -> Array:
@@ -38,179 +41,119 @@ def divided(array: Array, total: Array) -> Array:
     return np.where(total == 0, 0, array / total)
 
 
-def _as(
-    softmax: Callable[[Run, Array], Result], when: Callable[[Pipeline], bool] | None = None
-) -> Change:
-    """Return the change to another softmax, where a pipeline has what it is about."""
-    return lambda pipe: pipe.but(softmax=softmax) if when is None or when(pipe) else None
+def _plain(run: Run, scores: Array) -> Result:
+    """Take the right softmax, without sinks."""
+    return softmax_over(Run(run.pipe.but(sinks=None), run.part, run.precision, run.memory), scores)
 
 
-def _weights(make: Callable[[Array], Array]) -> Change:
-    """Return the change to weights that are made of the scores in another way."""
-    return _as(lambda run, scores: (make(scores), softmax_over(run, scores)[1]))
+def _weights(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
+    """Make the weights of the scores in another way."""
+    return softmaxed(pipe, lambda run, scores: (make(scores), softmax_over(run, scores)[1]))
 
 
-def _several(axis: int) -> Callable[[Pipeline], bool]:
-    return lambda pipe: pipe.shape[axis] > 1
+# Over which axes.
 
 
-def _over(*axes: int) -> Callable[[Run, Array], Result]:
-    """Let the softmax run over several axes together."""
+def _over(pipe: Pipeline, *axes: int, least: tuple[int, ...] | None = None) -> Pipeline:
+    """Let the softmax run over axes together, each of several."""
+    require(*(pipe.shape[axis] > 1 for axis in (axes if least is None else least)))
 
     def softmax(run: Run, scores: Array) -> Result:
         powers = exponentials(scores, scores.max(axes, keepdims=True))
         return divided(powers, powers.sum(axes, keepdims=True)), softmax_over(run, scores)[1]
 
-    return softmax
+    return softmaxed(pipe, softmax)
 
 
-def _over_one(axis: int) -> Callable[[Run, Array], Result]:
-    return lambda run, scores: softmax_over(run, scores, axis)
-
-
-SOFTMAX.add(
-    "softmax_over_{}",
-    # Of one query, all weights are 1.
-    lambda value: _as(_over_one(value[1]), None if value[0] == "queries" else _several(value[2])),
-    values=(("queries", -2, 2), ("heads", 1, 1), ("batch", 0, 0)),
-    needs="rows heads batch",
-)
-SOFTMAX.add("softmax_over_all", _as(_over(-2, -1), _several(2)), needs="rows")
-SOFTMAX.add(
+# Of one query, all weights are 1.
+SOFTMAX.add("softmax_over_queries", lambda pipe: _over(pipe, 2, least=()))
+SOFTMAX.family("softmax_over_{}", _over, {"heads": 1, "batch": 0})
+SOFTMAX.add("softmax_over_all", lambda pipe: _over(pipe, 2, 3, least=(2,)))
+SOFTMAX.family(
     "softmax_over_{}_and_{}",
-    lambda value: _as(
-        _over(*value[2]), lambda pipe: all(pipe.shape[axis] > 1 for axis in value[2])
-    ),
-    values=(
-        ("batch", "queries", (0, 2)),
-        ("heads", "queries", (1, 2)),
-        ("batch", "heads", (0, 1)),
-    ),
-    needs="batch heads rows",
+    _over,
+    {("batch", "queries"): (0, 2), ("heads", "queries"): (1, 2), ("batch", "heads"): (0, 1)},
 )
-SOFTMAX.add(
-    "softmax_over_batch_heads_and_queries",
-    _as(_over(0, 1, 2), lambda pipe: pipe.shape[0] > 1 and pipe.shape[1] > 1),
-    needs="batch heads rows",
-)
+SOFTMAX.add("softmax_over_batch_heads_and_queries", lambda pipe: _over(pipe, 0, 1, 2, least=(0, 1)))
 
 
-def _no_maximum(value: tuple[str, str, str, str]) -> Change:
+# Overflow.
+
+
+def _no_maximum(pipe: Pipeline, single: str, last: str) -> Pipeline:
     """Exponentiate scores as they are, and overflow; in float32 or not, dividing first or last."""
-    single, last = bool(value[0]), bool(value[1])
+    require(not single or pipe.file.largest < _SINGLE)
+    largest = _SINGLE if single else pipe.file.largest
 
-    def change(pipe: Pipeline) -> Pipeline | None:
-        largest = _SINGLE if single else pipe.file.largest
-        if single and pipe.file.largest >= largest:
-            return None
+    def softmax(run: Run, scores: Array) -> Result:
+        share = limited(np.exp(scores), largest)
+        total = share.sum(-1, keepdims=True)
+        if run.pipe.sinks is not None:
+            total = total + limited(np.exp(run.by_head(run.pipe.sinks)), largest)
+        total = limited(total, largest)
+        return share if last else divided(share, total), np.log(total)[..., 0]
 
-        def softmax(run: Run, scores: Array) -> Result:
-            share = limited(np.exp(scores), largest)
-            total = share.sum(-1, keepdims=True)
-            if run.pipe.sinks is not None:
-                total = total + limited(np.exp(run.by_head(run.pipe.sinks)), largest)
-            total = limited(total, largest)
-            return share if last else divided(share, total), np.log(total)[..., 0]
+    def divide(_: Run, outputs: Outputs) -> Outputs:
+        total = np.exp(outputs["lse"])
+        names = [name for name in ("weights", "context") if name in outputs]
+        return outputs | {n: divided(limited(outputs[n], largest), total) for n in names}
 
-        def divide(_: Run, outputs: Outputs) -> Outputs:
-            total = np.exp(outputs["lse"])
-            names = [name for name in ("weights", "context") if name in outputs]
-            return outputs | {n: divided(limited(outputs[n], largest), total) for n in names}
-
-        made = pipe.but(softmax=softmax)
-        return made.but(finish=(divide, *pipe.finish)) if last else made
-
-    return change
+    made = softmaxed(pipe, softmax)
+    return made.but(finish=(divide, *pipe.finish)) if last else made
 
 
-SOFTMAX.add(
-    "softmax_without_maximum{}{}",
-    _no_maximum,
-    values=[
-        (single, last, words, what)
-        for single, words in (("", ""), ("_in_float32", " in float32"))
-        for last, what in (
-            ("", "exp"),
-            ("_divided_last", "exp, or its product with the values,"),
-        )
-    ],
-    variant_of=lambda value: ("softmax_without_maximum",) * any(value[:2]),
-)
-
-
-def _overflowing(pipe: Pipeline) -> Pipeline | None:
+def _overflowing(pipe: Pipeline) -> Pipeline:
     """Store the product in float16 before it is scaled."""
-    if pipe.order[0] != "scale" or pipe.scale == 1:
-        return None
+    require(pipe.order[0] == "scale", pipe.scale != 1)
     largest = PRECISIONS["float16"].largest
     return pipe.with_step("overflow", lambda _, scores: limited(scores, largest), before="scale")
 
 
+SOFTMAX.family(
+    "softmax_without_maximum{}{}",
+    _no_maximum,
+    {
+        (single, last, words, what): (single, last)
+        for single, words in (("", ""), ("_in_float32", " in float32"))
+        for last, what in (("", "exp"), ("_divided_last", "exp, or its product with the values,"))
+    },
+)
 SOFTMAX.add("product_overflows_float16", _overflowing)
+
+
+# Twice, transposed, along a lost axis, or something else in its place.
 
 
 def _twice(run: Run, scores: Array) -> Result:
     weights, lse = softmax_over(run, scores)
-    plain = Run(run.pipe.but(sinks=None), run.part, run.precision, run.memory)
-    return softmax_over(plain, np.where(run.seen, weights, -np.inf))[0], lse
-
-
-SOFTMAX.add("softmax_twice", _as(_twice))
+    return _plain(run, np.where(run.seen, weights, -np.inf))[0], lse
 
 
 def _square(pipe: Pipeline) -> bool:
     return pipe.shape[2] == pipe.shape[3] > 1
 
 
-SOFTMAX.add(
-    "weights_transposed",
-    lambda pipe: (
-        pipe.then("after", lambda _, weights: weights.swapaxes(-1, -2)) if _square(pipe) else None
-    ),
-    needs="rows",
-)
-SOFTMAX.add("softmax_exponentials", _weights(np.exp))
+def _transposed(pipe: Pipeline) -> Pipeline:
+    require(_square(pipe))
+    return after(pipe, _column)
 
 
 def _column(array: Array) -> Array:
     return array.swapaxes(-1, -2)
 
 
-def _lost_axis(value: tuple[str, str, Callable[[Array], Array], bool]) -> Change:
+def _lost_axis(
+    pipe: Pipeline, shift: Callable[[Array], Array], total: Callable[[Array], Array]
+) -> Pipeline:
     """Spread a vector of one number a row over the rows: the largest scores, the sums, or both."""
-    _, _, shift, total = value
+    require(_square(pipe), pipe.sinks is None)
 
     def softmax(run: Run, scores: Array) -> Result:
-        top = scores.max(-1, keepdims=True)
-        powers = np.exp(scores - shift(np.where(np.isneginf(top), 0, top)))
+        powers = np.exp(scores - shift(_finite(scores.max(-1, keepdims=True))))
         sums = powers.sum(-1, keepdims=True)
-        return divided(powers, _column(sums) if total else sums), softmax_over(run, scores)[1]
+        return divided(powers, total(sums)), softmax_over(run, scores)[1]
 
-    return _as(softmax, lambda pipe: _square(pipe) and pipe.sinks is None)
-
-
-SOFTMAX.add(
-    "{}_of_other_rows",
-    _lost_axis,
-    values=(
-        ("denominators", "the exponentials are divided by their sums", np.zeros_like, True),
-        (
-            "denominators_beside_maxima",
-            "the exponentials, taken beside the maxima, are divided by their sums",
-            np.asarray,
-            True,
-        ),
-        ("maxima", "the maxima are subtracted", _column, False),
-        (
-            "maxima_and_denominators",
-            "the maxima are subtracted, and the exponentials divided by their sums,",
-            _column,
-            True,
-        ),
-    ),
-    stage=stages.LOST_AXES,
-    needs="rows",
-)
+    return softmaxed(pipe, softmax)
 
 
 def _logarithms(run: Run, scores: Array) -> Result:
@@ -218,30 +161,12 @@ def _logarithms(run: Run, scores: Array) -> Result:
     return np.where(np.isneginf(scores), 0, scores - lse[..., None]), lse
 
 
-def _seen_scores(scores: Array) -> Array:
-    return np.where(np.isneginf(scores), 0, scores)
-
-
 def _by_their_sum(array: Array) -> Array:
     return divided(array, array.sum(-1, keepdims=True))
 
 
-SOFTMAX.add(
-    "log_softmax", _as(_logarithms), stage=stages.LOST_AXES, variant_of=("weights_are_logarithms",)
-)
-SOFTMAX.add(
-    "scores_divided_by_their_sum", _weights(lambda scores: _by_their_sum(_seen_scores(scores)))
-)
-SOFTMAX.add("sigmoid", _weights(lambda scores: 1 / (1 + np.exp(-scores))))
-SOFTMAX.add("softmax_left_out", _weights(_seen_scores))
-SOFTMAX.add(
-    "softmax_not_normalised",
-    _weights(
-        lambda scores: np.where(
-            np.isneginf(scores), 0, np.exp(scores - scores.max(-1, keepdims=True))
-        )
-    ),
-)
+def _rectified(scores: Array) -> Array:
+    return np.maximum(scores, 0)
 
 
 def _base_two(pipe: Pipeline) -> Pipeline:
@@ -254,7 +179,7 @@ def _base_two(pipe: Pipeline) -> Pipeline:
         weights, lse = inner(own, scores * scores.dtype.type(_LN2))
         return weights, lse / _LN2
 
-    return pipe.but(softmax=softmax)
+    return softmaxed(pipe, softmax)
 
 
 def _of_powers(problem: Problem) -> str:
@@ -262,16 +187,40 @@ def _of_powers(problem: Problem) -> str:
     return scaled(problem.scale * _LN2, problem) if all(e is None for e in extras) else ""
 
 
-SOFTMAX.add("softmax_base_2", _base_two, stage=stages.SOFTMAX_BASE, option=_of_powers)
-for _name, _divide in (
-    ("", np.asarray),
-    ("_divided_by_their_sum", _by_their_sum),
-    ("_divided_by_length", lambda rectified: rectified / rectified.shape[-1]),
-):
-    SOFTMAX.add(
-        f"relu{_name}",
-        _weights(lambda scores, divide=_divide: divide(np.maximum(scores, 0))),  # type: ignore[misc]
-    )
+SOFTMAX.add("softmax_twice", softmaxed, _twice)
+SOFTMAX.add("weights_transposed", _transposed)
+SOFTMAX.add("softmax_exponentials", _weights, np.exp)
+SOFTMAX.family(
+    "{}_of_other_rows",
+    _lost_axis,
+    {
+        ("denominators", "the exponentials are divided by their sums"): (np.zeros_like, _column),
+        (
+            "denominators_beside_maxima",
+            "the exponentials, taken beside the maxima, are divided by their sums",
+        ): (np.asarray, _column),
+        ("maxima", "the maxima are subtracted"): (_column, np.asarray),
+        (
+            "maxima_and_denominators",
+            "the maxima are subtracted, and the exponentials divided by their sums,",
+        ): (_column, _column),
+    },
+)
+SOFTMAX.add("log_softmax", softmaxed, _logarithms)
+SOFTMAX.add("scores_divided_by_their_sum", _weights, lambda scores: _by_their_sum(_finite(scores)))
+SOFTMAX.add("sigmoid", _weights, lambda scores: 1 / (1 + np.exp(-scores)))
+SOFTMAX.add("softmax_left_out", _weights, _finite)
+SOFTMAX.add(
+    "softmax_not_normalised",
+    _weights,
+    lambda scores: np.exp(scores - _finite(scores.max(-1, keepdims=True))),
+)
+SOFTMAX.add("softmax_base_2", _base_two, option=_of_powers)
+SOFTMAX.add("relu", _weights, _rectified)
+SOFTMAX.add("relu_divided_by_their_sum", _weights, lambda scores: _by_their_sum(_rectified(scores)))
+SOFTMAX.add(
+    "relu_divided_by_length", _weights, lambda scores: _rectified(scores) / scores.shape[-1]
+)
 
 
 # What is added to the denominator, or left out of it.
@@ -279,25 +228,33 @@ for _name, _divide in (
 
 def with_epsilon(epsilon: float) -> Change:
     """Return the change that adds a number to the sums of exp(score − maximum)."""
+    return lambda pipe: _epsilon(pipe, epsilon)
 
+
+def _epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
     def softmax(run: Run, scores: Array) -> Result:
         weights, lse = softmax_over(run, scores)
         total = exponentials(lse[..., None], scores.max(-1, keepdims=True))
         return weights * (total / (total + epsilon)), lse
 
-    return _as(softmax)
+    return softmaxed(pipe, softmax)
 
 
 def _one_beside_the_maximum(run: Run, scores: Array) -> Result:
     """Add 1 to the sums of exp(score − maximum), as if the maximum were a sink."""
-    top = scores.max(-1, keepdims=True)
     weights, lse = softmax_over(run, scores)
-    with_one = np.logaddexp(lse, np.where(np.isneginf(top), 0, top)[..., 0])
+    with_one = np.logaddexp(lse, _finite(scores.max(-1)))
     return weights * np.exp(lse - with_one)[..., None], with_one
 
 
-def _uncounted(which: str) -> Change:
+def _unshifted(pipe: Pipeline) -> Pipeline:
+    require(pipe.sinks is None)
+    return softmaxed(pipe, _one_beside_the_maximum)
+
+
+def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
     """Leave the first or the last key that a query sees out of its sum."""
+    require(pipe.shape[3] > 1)
 
     def softmax(run: Run, scores: Array) -> Result:
         weights, lse = softmax_over(run, scores)
@@ -307,21 +264,16 @@ def _uncounted(which: str) -> Change:
         rest = 1 - np.take_along_axis(weights, key[..., None], -1)
         return weights / rest, lse + np.log(rest[..., 0])
 
-    return _as(softmax, _several(3))
+    return softmaxed(pipe, softmax)
 
 
-SOFTMAX.add(
+SOFTMAX.family(
     "epsilon_{}",
-    lambda value: with_epsilon(float(value[1])),
-    values=[(f"1e_{n}", f"{10.0**-n:g}") for n in range(2, 7)],
-    stage=stages.EPSILON,
+    _epsilon,
+    {(f"1e_{n}", f"{10.0 ** (-n):g}"): float(f"1e-{n}") for n in range(2, 7)},
 )
-SOFTMAX.add(
-    "sinks_unasked_unshifted",
-    _as(_one_beside_the_maximum, lambda pipe: pipe.sinks is None),
-    stage=stages.EPSILON,
-)
-SOFTMAX.add("{}_key_uncounted", _uncounted, values=("last", "first"), stage=stages.EPSILON)
+SOFTMAX.add("sinks_unasked_unshifted", _unshifted)
+SOFTMAX.family("{}_key_uncounted", _uncounted, ("last", "first"))
 
 
 # A letter or a bracket in the wrong place.
@@ -330,8 +282,7 @@ SOFTMAX.add("{}_key_uncounted", _uncounted, values=("last", "first"), stage=stag
 def _values_summed(pipe: Pipeline) -> Pipeline:
     def mix(_: Run, weights: Array, value: Array) -> Array:
         value = np.repeat(value, weights.shape[1] // value.shape[1], axis=1)
-        sums: Array = weights.sum(axis=-1, keepdims=True) * value.sum(axis=-2, keepdims=True)
-        return sums
+        return np.asarray(weights.sum(-1, keepdims=True) * value.sum(-2, keepdims=True))
 
     return pipe.but(mix=mix)
 
@@ -345,35 +296,19 @@ def _products_of_sums(pipe: Pipeline) -> Pipeline:
     return pipe.then("operands", ("query", summed)).then("operands", ("key", summed))
 
 
-SOFTMAX.add("values_summed", _values_summed, stage=stages.MISTYPED)
-SOFTMAX.add("products_of_sums", _products_of_sums, stage=stages.MISTYPED)
+SOFTMAX.add("values_summed", _values_summed)
+SOFTMAX.add("products_of_sums", _products_of_sums)
 
 
 # Sinks, logits that count only in the denominator.
 
-SINKS = Rows(stages.SINKS)
+SINKS = Rows()
 
 
-def _sinks_as(change: Callable[[Array, Pipeline], Array | None]) -> Change:
-    """Return the change to other sinks, made of the right ones."""
-
-    def changed(pipe: Pipeline) -> Pipeline | None:
-        new = None if pipe.sinks is None else change(pipe.sinks, pipe)
-        return None if new is None else pipe.but(sinks=new)
-
-    return changed
-
-
-def _with_column(softmax: Callable[[Run, Array, Array], Result]) -> Change:
-    """Return the change to a softmax that gets the sinks as (1, H, 1, 1)."""
-    return _as(
-        lambda run, scores: softmax(run, scores, run.by_head(np.asarray(run.pipe.sinks))),
-        lambda pipe: pipe.sinks is not None,
-    )
-
-
-def _plain(run: Run, scores: Array) -> Result:
-    return softmax_over(Run(run.pipe.but(sinks=None), run.part, run.precision, run.memory), scores)
+def _with_column(pipe: Pipeline, softmax: Callable[[Run, Array, Array], Result]) -> Pipeline:
+    """Take a softmax that gets the sinks as (1, H, 1, 1)."""
+    sinks = given(pipe.sinks)
+    return softmaxed(pipe, lambda run, scores: softmax(run, scores, run.by_head(sinks)))
 
 
 def _in_the_first(run: Run, scores: Array, sinks: Array) -> Result:
@@ -383,9 +318,7 @@ def _in_the_first(run: Run, scores: Array, sinks: Array) -> Result:
 
 
 def _on_the_first(run: Run, scores: Array, sinks: Array) -> Result:
-    changed = scores.copy()
-    changed[..., :1] += sinks
-    return _plain(run, changed)
+    return _in_the_first(run, scores, scores[..., :1] + sinks)
 
 
 def _wrong_column(run: Run, scores: Array, sinks: Array) -> Result:
@@ -394,45 +327,42 @@ def _wrong_column(run: Run, scores: Array, sinks: Array) -> Result:
     return weights[..., :-1], lse
 
 
-def _added(add: Callable[[Array], Array]) -> Callable[[Run, Array, Array], Result]:
-    """Add something to sums of exp(score − maximum)."""
-
-    def softmax(_: Run, scores: Array, sinks: Array) -> Result:
-        top = scores.max(-1, keepdims=True)
-        shift = np.where(np.isneginf(top), 0, top)
-        share = np.exp(scores - shift)
-        total = share.sum(-1, keepdims=True) + add(sinks)
-        return share / total, (np.log(total) + shift)[..., 0]
-
-    return softmax
+def _without_exp(_: Run, scores: Array, sinks: Array) -> Result:
+    """Add sinks to the sums of exp(score − maximum)."""
+    shift = _finite(scores.max(-1, keepdims=True))
+    share = np.exp(scores - shift)
+    total = share.sum(-1, keepdims=True) + sinks
+    return share / total, (np.log(total) + shift)[..., 0]
 
 
-SINKS.add(
-    "sinks_ignored",
-    lambda pipe: None if pipe.sinks is None else pipe.but(sinks=None),
-    option="leave --sinks out",
-)
-SINKS.add("sinks_as_first_key", _with_column(_in_the_first))
-SINKS.add("sinks_added_to_first_key", _with_column(_on_the_first))
-SINKS.add("sinks_in_wrong_column", _with_column(_wrong_column))
-SINKS.add("sinks_without_exp", _with_column(_added(np.asarray)))
-SINKS.add("sinks_unshifted", _with_column(_added(np.exp)))
-SINKS.add("sinks_negated", _sinks_as(lambda sinks, _: -sinks))
+def _without_shift(run: Run, scores: Array, sinks: Array) -> Result:
+    return _without_exp(run, scores, np.exp(sinks))
+
+
+def _asked_for_none(pipe: Pipeline) -> Pipeline:
+    require(pipe.sinks is None)
+    return pipe.but(sinks=np.zeros(pipe.shape[1]))
+
+
+def _scaled_sinks(pipe: Pipeline) -> Pipeline:
+    require(pipe.scale != 1)
+    return altered(pipe, "sinks", lambda sinks: sinks * pipe.problem.scale)
+
+
+SINKS.add("sinks_ignored", without, "sinks", option="leave --sinks out")
+SINKS.add("sinks_as_first_key", _with_column, _in_the_first)
+SINKS.add("sinks_added_to_first_key", _with_column, _on_the_first)
+SINKS.add("sinks_in_wrong_column", _with_column, _wrong_column)
+SINKS.add("sinks_without_exp", _with_column, _without_exp)
+SINKS.add("sinks_unshifted", _with_column, _without_shift)
+SINKS.add("sinks_negated", altered, "sinks", np.negative)
 SINKS.add(
     "sinks_unasked",
-    lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1])) if pipe.sinks is None else None,
+    _asked_for_none,
     option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
-    variant_of=tuple(f"{rule}_as_zeros" for rule in ("mask", "key_padding_mask", "kv_lengths")),
 )
-SINKS.add("sinks_in_base_2", _sinks_as(lambda sinks, _: sinks * _LN2))
-SINKS.add("sinks_of_0", _sinks_as(lambda sinks, _: 0 * sinks))
-SINKS.add("sinks_twice", _sinks_as(lambda sinks, _: sinks + _LN2))
-SINKS.add(
-    "sinks_scaled",
-    _sinks_as(lambda sinks, pipe: None if pipe.scale == 1 else sinks * pipe.problem.scale),
-)
-SINKS.add(
-    "sink_of_first_head",
-    _sinks_as(lambda sinks, _: np.full_like(sinks, sinks[0])),
-    stage=stages.STRIDES,
-)
+SINKS.add("sinks_in_base_2", altered, "sinks", lambda sinks: sinks * _LN2)
+SINKS.add("sinks_of_0", altered, "sinks", np.zeros_like)
+SINKS.add("sinks_twice", altered, "sinks", lambda sinks: sinks + _LN2)
+SINKS.add("sinks_scaled", _scaled_sinks)
+SINKS.add("sink_of_first_head", altered, *("sinks", lambda sinks: np.full_like(sinks, sinks[0])))

@@ -7,11 +7,12 @@ pipeline; a family of them has the values of its parameter as data, which stand 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attncli.referee.mistakes.changes import DoesNotApplyError
 from attncli.referee.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ Option = Callable[["Problem"], str]
 # Of blocks of keys.
 SIZES = (8, 16, 32, 64, 128)
 _EVERY = "almost any input"
-_TEXTS = ("meaning", "fix", "shows")
 
 
 def _read_words() -> dict[str, dict[str, str]]:
@@ -241,27 +241,19 @@ class Mistake:
     family: str = ""
 
 
-def tuple_of(value: Any) -> tuple[Any, ...]:
-    """Return a parameter as a tuple, for the places in words."""
-    return value if isinstance(value, tuple) else (value,)
-
-
 class Rows:
-    """Rows of the table that share a stage, a fix or the inputs on which they show.
+    """Rows of the table, one after the other.
 
     Parameters
     ----------
-    stage : Stage
-    fix, shows, needs : str
-        Of the rows that say nothing else; needs are words with blanks between them.
+    stage : Stage, optional
+        Of the rows whose words do not stand in ``words.csv``.
     **usual
-        Other fields of `Mistake`.
+        Other fields of these rows.
     """
 
-    def __init__(
-        self, stage: Stage, *, fix: str = "", shows: str = _EVERY, needs: str = "", **usual: Any
-    ) -> None:
-        self._usual = {"stage": stage, "fix": fix, "shows": shows, "needs": needs, **usual}
+    def __init__(self, stage: Stage | None = None, **usual: Any) -> None:
+        self._usual = usual if stage is None else {"stage": stage, **usual}
         self.rows: list[Mistake] = []
 
     def __iter__(self) -> Iterator[Mistake]:
@@ -270,38 +262,93 @@ class Rows:
     def add(
         self,
         name: str,
-        change: Callable[..., Any],
-        *,
-        meaning: str = "",
-        values: Iterable[Any] | None = None,
-        option: str | Callable[..., Any] | None = None,
+        change: Callable[..., Pipeline],
+        *parameters: Any,
+        option: str | Option = "",
+        family: str = "",
+        words: tuple[Any, ...] = (),
+        variant_of: tuple[str, ...] = (),
         **more: Any,
     ) -> None:
-        """Add a row; with values a family, whose change takes one of them and makes the change.
+        """Add a row: a name and a change with its parameters.
 
-        Its words stand in ``words.csv``, unless they are given. An option is the same for any
-        problem, or is made of the problem; of a family, of a value.
+        All else that it says stands in ``words.csv`` under the name, or under that of its family.
+        An option may depend on the problem.
         """
-        own = {} if meaning else WORDS[name]
-        made = {**self._usual, "meaning": meaning, **own, **more}
-        needs = frozenset(made.pop("needs").split())
-        variants = made.pop("variant_of", ())
-        for value in (None,) if values is None else values:
-            words = () if values is None else tuple_of(value)
-            asked = option(value) if callable(option) and values is not None else option
-            said = variants(value) if callable(variants) else variants
-            texts = {n: made[n].format(*words) if words else made[n] for n in _TEXTS}
-            self.rows.append(
-                Mistake(
-                    name.format(*words) if words else name,
-                    change=change if values is None else change(value),
-                    option=asked if callable(asked) else _stated(asked or ""),
-                    needs=needs,
-                    variant_of=tuple(said),
-                    family=name,
-                    **{**made, **texts},
-                )
+        family = name if name in WORDS else family or name
+        made = {**self._usual, **_fields(WORDS.get(family), words), **more}
+        variants = (*made.pop("variant_of", ()), *variant_of)
+        if made.pop("ordered", False):
+            variants += tuple(row.name for row in self.rows if row.family == family)
+        self.rows.append(
+            Mistake(
+                name,
+                change=_where_it_applies(change, parameters),
+                option=option if callable(option) else _stated(option),
+                family=family,
+                variant_of=tuple(other for other in variants if other != name),
+                **made,
             )
+        )
+
+    def family(
+        self,
+        name: str,
+        change: Callable[..., Pipeline],
+        values: Iterable[Any],
+        *,
+        option: Any = "",
+        **more: Any,
+    ) -> None:
+        """Add a row for each value, or tuple of values, of a parameter that stands in the name.
+
+        A mapping gives the words in names and sentences their parameters. An option may be a
+        function of the words.
+        """
+        pairs = values.items() if isinstance(values, Mapping) else ((v, v) for v in values)
+        for own, parameters in pairs:
+            words = tuple_of(own)
+            told = option(*words) if callable(option) else option
+            self.add(
+                name.format(*words),
+                change,
+                *tuple_of(parameters),
+                family=name,
+                words=words,
+                option=told,
+                **more,
+            )
+
+
+def _fields(row: Mapping[str, str] | None, words: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the fields of `Mistake` that a row of ``words.csv`` holds, for a family's words."""
+    if row is None:
+        return {}
+    texts = {text: row[text].format(*words) for text in ("meaning", "fix", "shows")}
+    return {
+        "stage": globals()[row["stage"].upper()],
+        "needs": frozenset(row["needs"].split()),
+        "variant_of": tuple(row["variants"].format(*words).split()),
+        **dict.fromkeys(row["flags"].split(), True),
+        **texts,
+    }
+
+
+def tuple_of(value: Any) -> tuple[Any, ...]:
+    """Return a value as a tuple."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _where_it_applies(change: Callable[..., Pipeline], parameters: tuple[Any, ...]) -> Change:
+    """Return a change of a pipeline alone: None where the mistake makes no sense for it."""
+
+    def changed(pipe: Pipeline) -> Pipeline | None:
+        try:
+            return change(pipe, *parameters)
+        except DoesNotApplyError:
+            return None
+
+    return changed
 
 
 def _stated(option: str) -> Option:
