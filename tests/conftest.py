@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# Tests of what only POSIX systems have: signals, permissions, pseudo-terminals, pipes as files and
+# limits of memory. Windows collects none of them; test_windows.py holds what is promised there.
+POSIX = (
+    "test_cli_inputs test_cli_long_work test_cli_streams test_cli_terminal test_docs"
+    " test_engine_memory test_load_sources test_packaging test_safety_bounds test_safety_hostile"
+    " test_safety_inputs test_safety_processes test_safety_signals test_safety_words"
+    " test_save_files test_save_streaming test_startup test_threads"
+)
+if sys.platform == "win32":
+    collect_ignore = [f"{name}.py" for name in POSIX.split()]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread() -> Iterator[None]:
     """Let the formulas that tests compare with use one core: each has a test running on it."""

@@ -34,6 +34,8 @@ _HINTS = {
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or save less",
     errno.EBUSY: "name another file and copy it there afterwards",
 }
+# Windows would write a line's end as two bytes otherwise.
+_BINARY = getattr(os, "O_BINARY", 0)
 # Temporary files that may be there.
 _BEGUN: set[Path] = set()
 
@@ -231,7 +233,7 @@ def _direct(path: str) -> Iterator[BinaryIO]:
     descriptor = _own_descriptor(path)
     try:
         # A duplicate shares the position, so nothing that is already in the file is lost.
-        opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+        opened = os.open(path, os.O_WRONLY | _BINARY) if descriptor is None else os.dup(descriptor)
     except OSError as error:
         raise _refusal(path, error) from error
     with os.fdopen(opened, "wb") as stream:
@@ -251,7 +253,9 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
             if old is not None:
                 _keep_permissions(stream.fileno(), old)
             yield stream
-            _move(path, stream, temporary, target)
+            _flush_to_disk(path, stream)
+        # Windows moves no file that is open.
+        _move(path, temporary, target)
     finally:
         _remove(temporary)
 
@@ -273,7 +277,8 @@ def _old_status(path: str, target: Path) -> os.stat_result | None:
 
 def _created(path: str, temporary: Path) -> BinaryIO:
     try:
-        return os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+        return os.fdopen(descriptor, "w+b")
     except OSError as error:
         folder = str(temporary.parent)
         if isinstance(error, FileNotFoundError) and not temporary.parent.exists():
@@ -293,6 +298,8 @@ def _no_folder(path: str, folder: str) -> OutputError:
 
 
 def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
+    if not (hasattr(os, "fchmod") and hasattr(os, "fchown")):  # Windows
+        return
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         # Only root may give files away; for others the permissions must do.
@@ -301,11 +308,17 @@ def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-def _move(path: str, stream: BinaryIO, temporary: Path, target: Path) -> None:
+def _flush_to_disk(path: str, stream: BinaryIO) -> None:
+    """Without this a crash of the machine could leave the new name on an empty file."""
     try:
         stream.flush()
-        # Without this a crash of the machine could leave the new name on an empty file.
         os.fsync(stream.fileno())
+    except OSError as error:
+        raise _refusal(path, error) from error
+
+
+def _move(path: str, temporary: Path, target: Path) -> None:
+    try:
         temporary.replace(target)
     except OSError as error:
         raise _refusal(path, error) from error

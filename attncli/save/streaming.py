@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -60,8 +61,8 @@ def _mapped(
 def _reserve(path: str, stream: BinaryIO, size: int) -> None:
     """Take the room on the disk now; a write into a map without room kills the process."""
     # Asked first: a reservation that fails would fill the disk for everybody meanwhile.
-    disk = os.fstatvfs(stream.fileno())
-    free = disk.f_bavail * disk.f_frsize
+    folder = tempfile.gettempdir() if is_direct(path) else Path(path).resolve().parent
+    free = shutil.disk_usage(folder).free
     if size > free:
         raise OutputError(
             f"cannot write {path}: it takes {size / 1e9:.3g} GB,"
