@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attncli.view.pictures import picture as pictures
-from attncli.view.pictures.picture import Axis, Panel
+from attncli.view.pictures.picture import Axis, Look, Panel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["make_panel", "make_picture", "split"]
+__all__ = ["looking", "make_panel", "make_picture", "split"]
 
 
 def make_panel(values: Any, hidden: Any = None, title: str | None = None) -> Panel:
@@ -52,9 +53,14 @@ def make_picture(
     """Return a picture of queries and keys."""
     rows, columns = shape or panels[0].values.shape
     down, across = (labels and tuple(labels) for labels in (query_labels, key_labels))
-    return pictures.make_picture(
-        panels,
+    own = {name: others.pop(name) for name in ("group", "scale_names") if name in others}
+    axes = (
         Axis("Queries", rows, row_start, whole[0] or rows, down, block[0]),
         Axis("Keys", columns, column_start, whole[1] or columns, across, block[1]),
-        **others,
     )
+    return pictures.make_picture(panels, axes, Look(**others), **own)
+
+
+def looking(picture: Picture, **looks: Any) -> Picture:
+    """Return a picture that looks otherwise."""
+    return replace(picture, look=replace(picture.look, **looks))

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from picturing import make_panel, make_picture, split
+from picturing import looking, make_panel, make_picture, split
 
 from attncli import pose
-from attncli.summaries.maps import ComputedMaps
+from attncli.summaries.maps import Computed
+from attncli.view.blocks import drawing
 from attncli.view.blocks.axes import columns
-from attncli.view.blocks.drawing import draw_blocks
 from attncli.view.color import HIDDEN, blues, diverging
-from attncli.view.pictures.making import Wish, picture_of
+from attncli.view.limits import Limits
+from attncli.view.pictures.making import picture_of
+from attncli.view.pictures.picture import Look
 from attncli.view.pictures.sizes import NoRoomError
 
 TOKENS = [
@@ -33,6 +35,11 @@ TOKENS = [
 ]
 CHINESE = ["我", "喜欢", "吃", "苹果", "和", "香蕉", "🙂", "。", "ごはん", "한국어"]
 _SEQUENCE = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b])")
+
+
+def draw_blocks(picture, *, annotate=None, color="none", most=None, **screen):
+    limits = Limits(heads=most, depth=color, **screen)
+    return drawing.draw_blocks(looking(picture, annotate=annotate), limits)
 
 
 def weights(rows, across, heads=None, seed=0):
@@ -127,11 +134,6 @@ def test_a_logarithmic_scale_names_its_decades_where_they_fit(cells, width, name
     assert all(f"{value:.3g}" in plain for value in named)
 
 
-def test_a_linear_scale_has_its_ends_alone():
-    legend = draw_blocks(make_picture([make_panel([[0.9, 0.1]])]), width=80).splitlines()[-1]
-    assert re.fullmatch(r"weight  0 [ ░▒▓█]{24} 0\.9", legend)
-
-
 def test_two_column_cells_have_the_colour_of_their_weight_and_hidden_ones_a_mark():
     values = weights(20, 20)
     hidden = np.triu(np.ones((20, 20), bool), 1)
@@ -223,44 +225,6 @@ def test_token_labels_stand_upright_over_their_columns():
     assert [line[:8].strip() for line in lines[9:22]] == TOKENS
 
 
-@pytest.mark.parametrize(("width", "flat"), [(140, True), (100, False)])
-def test_token_labels_lie_flat_over_numbers_where_there_is_room(width, flat):
-    picture = make_picture(
-        [make_panel(weights(13, 13))], query_labels=TOKENS, key_labels=TOKENS, title="MiniLM"
-    )
-    lines = bare(draw_blocks(picture, width=width)).split("\n")
-    assert (lines[2].split() == TOKENS) is flat
-    cells = [line for line in lines if line.count("0.") > 9]
-    assert len(cells) == 13
-    if flat:  # each number ends where its label does, or a little beside
-        for j, token in enumerate(TOKENS):
-            middle = lines[2].split(token)[0] if TOKENS.count(token) == 1 else None
-            if middle is not None:
-                number = [at for at, c in enumerate(cells[0]) if c == "."][j]
-                assert abs(number - len(middle) - len(token) / 2) <= 2
-    long = ["a" * 30, "b"]
-    two = make_picture([make_panel(weights(2, 2))], query_labels=long, key_labels=long)
-    assert max(map(len, draw_blocks(two, width=width).split("\n"))) < 60
-
-
-def test_maps_fill_rows_evenly():
-    picture = make_picture([make_panel(weights(10, 10), title=f"head {n}") for n in range(12)])
-    lines = draw_blocks(picture, width=160).split("\n")
-    assert [line.count("head") for line in lines if "head" in line] == [6, 6]
-
-
-def test_wide_labels_align_and_give_way_to_a_list_where_cells_are_narrow():
-    picture = make_picture([make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE)
-    text = draw_blocks(picture, width=80, color="truecolor")
-    cells = [line for line in screen(text) if line and line[-1][2] and len(line) > 60]
-    assert len(cells) == 10
-    assert {columns("".join(c for c, _, _ in line)) for line in cells} == {77}
-    many = make_picture([make_panel(weights(10, 30))], key_labels=CHINESE * 3)
-    narrow = draw_blocks(many, width=40, color="none")
-    assert "29 한국어" in narrow
-    assert "0    5" in narrow
-
-
 def test_a_large_map_is_pooled_and_says_so():
     values = np.zeros((2048, 2048))
     values[1500, 700] = 1
@@ -270,15 +234,6 @@ def test_a_large_map_is_pooled_and_says_so():
     # One strong key among four million must still be seen.
     assert sum(line.count("█") for line in text.split("\n")[3:-2]) == 1
     assert len(text.split("\n")) <= 40
-
-
-def test_a_long_causal_map_is_not_white_and_says_where_its_scale_ends():
-    long = np.tril(np.ones((200, 200))) / np.arange(1, 201)[:, None]
-    hidden = np.triu(np.ones((200, 200), bool), 1)
-    text = draw_blocks(make_picture([make_panel(long, hidden)]), width=80, color="truecolor")
-    last = next(line for line in reversed(screen(text)) if any(c == "▀" for c, _, _ in line))
-    assert sum(last[10][1]) < sum(blues(0.05))
-    assert "the largest weight is 1 (--vmax 1" in " ".join(bare(text).split("\n"))
 
 
 def test_heads_stand_side_by_side_under_their_titles():
@@ -334,19 +289,6 @@ def batches(rows, across, counts=(2, 3)):
     values = weights(rows, across, heads=6).reshape(*counts, rows, across)
     panels = split(values, names=["batch", "head"])
     return make_picture(panels, title="a title " * 20, group=counts[1])
-
-
-def test_titles_without_room_are_short_and_never_cut():
-    lines = draw_blocks(batches(5, 3), width=40, annotate=False).split("\n")
-    titles = [line.split() for line in lines if line.strip().startswith("b")]
-    assert titles == [f"b{b} h0 b{b} h1 b{b} h2".split() for b in range(2)]
-    assert "…" not in "".join(lines[2:])
-
-
-def test_titles_are_whole_where_as_many_maps_fit_beside_each_other():
-    wide = draw_blocks(batches(5, 7), width=60, annotate=False)
-    assert all(f"batch {b}, head {h}" in wide for b in range(2) for h in range(3))
-    assert "b1 h2" in draw_blocks(batches(5, 7), width=50, annotate=False)
 
 
 def test_titles_and_heading_are_whole_where_there_is_no_edge():
@@ -425,23 +367,10 @@ def test_the_legend_of_a_difference_says_which_side_is_which(width, words, unico
 def test_one_map_and_its_notes_leave_a_line_for_the_prompt(size, height, color):
     inputs = np.random.default_rng(0).normal(size=(size, 16))
     # The first query sees one key: the scale ends below its weight, and a note says so.
-    picture = picture_of(ComputedMaps(pose(inputs, inputs, causal=True)), Wish())
+    picture = picture_of(Computed(pose(inputs, inputs, causal=True)), Look())
     lines = draw_blocks(picture, width=80, height=height, color=color).split("\n")
     assert len(lines) < height
     assert size < 64 or any("the scale ends at" in line for line in lines)
-
-
-def test_rows_that_are_pooled_have_numbers_though_their_labels_are_short():
-    picture = make_picture(
-        [make_panel(weights(300, 300))],
-        query_labels=["a"] * 300,
-        key_labels=["b"] * 300,
-    )
-    lines = draw_blocks(picture, width=80, height=24).split("\n")
-    numbers = [word for line in lines[2:-1] if (word := line[:4].strip()).isdigit()]
-    assert numbers[:2] == ["0", "20"] or numbers[:2] == ["0", "50"]
-    assert max(map(int, numbers)) >= 200
-    assert "…" not in "".join(line[:4] for line in lines[2:-1])
 
 
 def test_labels_that_pooled_rows_do_not_show_take_no_room():
@@ -454,45 +383,6 @@ def test_labels_that_pooled_rows_do_not_show_take_no_room():
     # Half blocks of fewer rows have room for them.
     named = make_picture([make_panel(weights(100, 70))], query_labels=["a-very-long-label"] * 100)
     assert "a-very-long-label" in bare(draw_blocks(named, width=100, height=60, color="truecolor"))
-
-
-def test_long_ends_of_the_scale_in_a_narrow_terminal():
-    picture = make_picture([make_panel([[-4.98e-13, 4.98e-13]])], what="scores")
-    lines = draw_blocks(picture, width=20, color="none").split("\n")
-    assert all(columns(line) <= 20 for line in lines)
-
-
-def test_the_number_of_a_key_stands_over_the_middle_of_its_cell():
-    lines = draw_blocks(make_picture([make_panel([[0.25, 0.75], [0.5, 0.5]])]), width=80)
-    header = next(line for line in lines.splitlines() if re.fullmatch(r" *0 +1 *", line))
-    start = next(line for line in lines.splitlines() if "0.25" in line).index("0.25")
-    assert start < header.index("0") < start + 3
-
-
-def test_labels_with_control_characters_are_listed():
-    picture = make_picture([make_panel(weights(2, 2))], key_labels=["a\x1b", "b"])
-    assert "0 a\\x1b" in draw_blocks(picture, width=80, annotate=False)
-
-
-def test_pooled_rows_say_nothing_of_labels():
-    labels = [f"t{i}" for i in range(400)]
-    picture = make_picture([make_panel(weights(400, 8))], query_labels=labels)
-    assert "labelled" not in draw_blocks(picture, width=80, color="truecolor", height=40)
-
-
-def test_a_list_of_keys_says_so_and_leaves_no_label_out():
-    picture = make_picture([make_panel(weights(3, 30))], key_labels=["喜欢"] * 30)
-    text = draw_blocks(picture, width=60)
-    assert "keys:  0 喜欢  1 喜欢" in text
-    assert "labels are left" not in text
-
-
-def test_labels_are_left_out_only_along_the_axis_that_is_pooled():
-    maps = [make_panel(weights(300, 10))]
-    for name, count, told in (("query_labels", 300, True), ("key_labels", 10, False)):
-        picture = make_picture(maps, **{name: ["a-long-label"] * count})
-        drawn = draw_blocks(picture, width=120, height=24)
-        assert ("labels are left out" in drawn) is told
 
 
 @pytest.mark.parametrize(("maps", "more"), [(2, "... 1 more maps"), (1001, "... 1,000 more maps")])

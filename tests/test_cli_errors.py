@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -290,18 +289,3 @@ def test_what_was_doubtful_in_a_file_is_told_before_the_error(folder: Path, attn
 )
 def test_what_may_be_given_twice(words: str, tutorial: Path, attncli: Run) -> None:
     attncli("compute", "q.csv", "k.csv", "v.csv", *words.split()).good()
-
-
-def test_null_among_numbers_is_called_so(folder: Path, attncli: Run) -> None:
-    eye = [[1, 0], [0, 1]]
-    matrices = {"x": [[1, None], [0, 1]], "wq": eye, "wk": eye, "wv": eye}
-    (folder / "p.json").write_text(json.dumps(matrices))
-    found = "found -inf (null in JSON and YAML) at index (0, 1)"
-    assert attncli("compute", "p.json").messages == [
-        f"error: x (p.json#x): expected finite numbers; {found}"
-    ]
-    (folder / "q.json").write_text("[[1, null]]")
-    message, _ = attncli("compute", "q.json", "q.json").messages
-    assert message == f"error: query (q.json): expected finite numbers; {found}"
-    message, _ = attncli("heatmap", "q.json").messages
-    assert message.endswith("found -inf (null in JSON and YAML) at query 0, key 1")

@@ -49,18 +49,11 @@ def test_they_come_to_what_the_problem_does(
     assert len(of_weights["stats"]) == heads
 
 
-def test_tables_have_the_names_of_the_tokens(problem: Path, attncli: Run) -> None:
-    text = attncli("compute", "w.npy", "--show", "top", "--tokens", "a,b,c,d,e").good().text
-    assert text.splitlines()[0] == "top"
-    assert "0 a" in text
-    assert "stats" not in text
-
-
 def test_a_row_of_many_is_read_in_parts(
     problem: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = attncli("compute", "w.npy", *SHOW).good().json
-    monkeypatch.setattr("attncli.summaries.row_blocks._CELLS", 10)
+    monkeypatch.setattr("attncli.summaries.maps._CELLS", 10)
     assert numbers(attncli("compute", "w.npy", *SHOW).good().json) == numbers(whole)
 
 
@@ -71,12 +64,6 @@ def test_scores_that_stand_beside_them_say_what_is_hidden(folder: Path, attncli:
     assert stats["negligible"] == 0.5
     (top,) = attncli("compute", "w.json", "--show", "top", "-f", "json").good().json["top"]
     assert [key["index"] for key in top["keys"]] == [0, 1]
-
-
-def test_the_last_of_fewer_queries_stands_at_the_last_key(folder: Path, attncli: Run) -> None:
-    np.save("w.npy", np.array([[0.0, 0.0, 1.0]]))
-    (stats,) = attncli("compute", "w.npy", "--show", "stats", "-f", "json").good().json["stats"]
-    assert (stats["diagonal"], stats["distance"]) == (1, 0)
 
 
 def test_files_are_written(problem: Path, attncli: Run) -> None:
@@ -132,13 +119,6 @@ def test_weights_a_little_below_0_are_0(folder: Path, attncli: Run) -> None:
     assert [key["index"] for key in first["keys"]] == [0]
 
 
-def test_the_smallest_weights_have_an_order(folder: Path, attncli: Run) -> None:
-    np.save("w.npy", np.array([[1e-310, 3e-310, 2e-310, 1]]))
-    words = ("--show", "top", "--top", "4", "-f", "json")
-    (top,) = attncli("compute", "w.npy", *words).good().json["top"]
-    assert [key["index"] for key in top["keys"]] == [3, 1, 2, 0]
-
-
 def test_a_problem_file_names_their_file_beside_it(problem: Path, attncli: Run) -> None:
     (problem / "runs").mkdir()
     Path("w.npy").rename("runs/w.npy")
@@ -179,21 +159,6 @@ def test_a_problem_file_without_their_numbers_is_refused(
     assert message in ran.messages[0]
 
 
-def test_what_a_program_dumped_names_no_file(problem: Path, attncli: Run) -> None:
-    np.savez("w.npz", weights=np.array("w.npy"))
-    ran = attncli("compute", "w.npz", "--show", "stats")
-    assert (ran.code, ran.out) == (2, b"")
-    assert "w.npz" in ran.messages[0]
-
-
-def test_weights_that_a_user_wrote_beside_query_and_key_are_not_drawn(
-    folder: Path, attncli: Run
-) -> None:
-    text = "query: [[1.0], [0.0]]\nkey: [[2.0], [0.0]]\nweights: [[1, 0], [0, 1]]\n"
-    Path("p.yaml").write_text(text, encoding="utf-8")
-    assert "0.88" in attncli("heatmap", "p.yaml").good().text  # 1 / (1 + 1/e²)
-
-
 def test_they_are_shown_as_they_are(problem: Path, attncli: Run) -> None:
     weights = np.load("w.npy")
     words = ("compute", "w.npy", "--show", "weights", "--tokens", "a,b,c,d,e")
@@ -225,11 +190,3 @@ def test_so_is_the_mean_of_their_heads(problem: Path, attncli: Run) -> None:
     np.save("one.npy", weights[0, 0])
     ran = attncli("compute", "one.npy", "--show", "weights", "--average-heads")
     assert "there is no head axis to average" in ran.messages[0]
-
-
-def test_a_table_of_them_is_cut_as_one_of_computed_ones(problem: Path, attncli: Run) -> None:
-    cut = ("--show", "weights", "--max-rows", "2", "--max-cols", "3")
-    of_weights = attncli("compute", "w.npy", *cut).good().text
-    of_problem = attncli("compute", "q.npy", "k.npy", "--causal", *cut).good().text
-    assert of_weights == of_problem
-    assert "… 3 more queries and 2 more keys" in of_weights

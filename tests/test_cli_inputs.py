@@ -161,11 +161,6 @@ def test_a_program_that_names_no_file_gets_an_error(words: str, folder: Path) ->
     assert not Path("all.npz").exists()
 
 
-def test_a_pipe_is_left_alone_where_files_are_named(tutorial: Path) -> None:
-    ran = run("compute", "q.csv", "k.csv", "-f", "json", stdin=b"nonsense")
-    np.testing.assert_allclose(weights(ran), TUTORIAL["weights"], rtol=1e-14)
-
-
 def test_standard_input_is_read_once(tutorial: Path, attncli: Run) -> None:
     for words in (["-", "k.csv", "-"], ["q.csv", "k.csv", "-", "--mask=-"], ["--", "-#q", "-#k"]):
         ran = attncli("compute", *words)
@@ -174,16 +169,6 @@ def test_standard_input_is_read_once(tutorial: Path, attncli: Run) -> None:
             "error: standard input (-) can be read only once",
             "hint: read one of them from a file",
         ]
-
-
-def test_a_member_of_standard_input(tutorial: Path, from_pipe: Run) -> None:
-    masks = b'{"m": [[1, 0, 1], [1, 1, 1]], "n": [[0, 0, 1]]}'
-    ran = from_pipe("compute", "q.csv", "k.csv", "--mask", "-#m", "-f", "json", stdin=masks)
-    assert weights(ran)[0, 1] == 0
-    refused = from_pipe("compute", "q.csv", "k.csv", "--mask", "-", stdin=masks)
-    assert refused.messages[1] == "hint: choose one: -#m, -#n"
-    behind = from_pipe("info", "--", "-#n", stdin=masks).good()
-    assert "1×3" in behind.text
 
 
 def test_standard_input_is_read_once_by_a_problem_file_too(tutorial: Path, from_pipe: Run) -> None:
@@ -276,15 +261,6 @@ def test_a_dtype_that_no_file_has_is_told(command: str, folder: Path, attncli: R
     assert attncli(*command.split(), "--dtype", "bfloat16").good().messages == [IDLE]
 
 
-def test_a_dtype_that_the_judged_file_alone_has_is_none_in_vain(folder: Path, attncli: Run) -> None:
-    np.save("x.npy", np.eye(2))
-    np.save("out.npy", bits(np.ones((2, 2))))
-    np.save("v.npy", np.ones((2, 2)))
-    words = ["check", "x.npy", "x.npy", "v.npy", "--dtype", "bfloat16", "--expect"]
-    assert attncli(*words, "out.npy").good().err == b""
-    assert attncli(*words, "v.npy").good().messages == [IDLE]
-
-
 # --- tables as spreadsheets and pandas write them -------------------------------------------
 
 
@@ -297,13 +273,6 @@ def test_a_mask_of_true_and_false_hides_as_one_of_ones(tutorial: Path, attncli: 
     np.testing.assert_allclose(weights(attncli(*words, "--mask", "m.csv")), expected)
     seen = weights(attncli(*words, "--key-padding-mask", "p.csv"))
     assert (seen > 0).tolist() == [[True, True, False]] * 2
-
-
-@pytest.mark.parametrize("command", ["compute x.csv x.csv", "info x.csv"])
-def test_a_row_that_may_be_a_header_is_told_once(command: str, folder: Path, attncli: Run) -> None:
-    Path("x.csv").write_text("0,1\n0.5,0.25\n")
-    (message,) = attncli(*command.split()).good().messages
-    assert message.startswith("warning: x.csv: the first row counts 0 to 1 as a header might")
 
 
 @pytest.mark.parametrize(
@@ -330,71 +299,3 @@ def test_labels_in_another_order_are_told(
     messages = attncli("compute", "q.csv", "k.csv", "v.csv", *mask).good().messages
     begin = f"warning: {name}: {told}: rows and columns belong together by their place"
     assert [message.startswith(begin) for message in messages] == ([True] if told else [])
-
-
-def test_columns_of_query_and_key_in_another_order_are_told(folder: Path, attncli: Run) -> None:
-    Path("q.csv").write_text(",d0,d1\nThe,1,0\ncat,0,1\n")
-    Path("k.csv").write_text(",d1,d0\nThe,0,1\ncat,1,0\n")
-    (message,) = attncli("compute", "q.csv", "k.csv").good().messages
-    assert message.startswith("warning: k.csv: label 0 is 'd1', but in q.csv 'd0': rows and ")
-    assert attncli("compute", "q.csv", "q.csv").good().messages == []
-    # Sources of cross-attention are multiplied with projections.
-    np.save("w.npy", np.eye(2))
-    projected = attncli("compute", "q.csv", "k.csv", "--wq", "w.npy", "--wk", "w.npy")
-    assert projected.good().messages == []
-    Path("k.csv").write_text(",e0,e1\nThe,0,1\ncat,1,0\n")
-    assert attncli("compute", "q.csv", "k.csv").good().messages == []
-
-
-@pytest.mark.parametrize("turned", ["rows", "columns", "both", "neither"])
-def test_outputs_with_labels_in_another_order_are_told(
-    turned: str, folder: Path, attncli: Run
-) -> None:
-    Path("q.csv").write_text("The,1,0\ncat,0,1\n")
-    lines = attncli("compute", "q.csv", "q.csv", "q.csv", "-f", "csv").good().text.splitlines()
-    rows = ["cat", "The"] if turned in ("rows", "both") else ["The", "cat"]
-    columns = ["cat", "The"] if turned in ("columns", "both") else ["The", "cat"]
-    # The values are unit vectors: the context is the weights.
-    text = "".join(f"{label},{line}\n" for label, line in zip(rows, lines, strict=True))
-    Path("w.csv").write_text(f",{','.join(columns)}\n{text}")
-    Path("c.csv").write_text(text)
-    told = int(turned != "neither")  # once where the words are the same
-    for words, count, other in (
-        ("check --expect weights=w.csv", told, "the problem"),
-        ("check --expect c.csv", int(rows[0] == "cat"), "the problem"),
-        ("heatmap --minus w.csv", told, "the weights computed here"),
-    ):
-        command, *more = words.split()
-        messages = attncli(command, "q.csv", "q.csv", "q.csv", *more).good().messages
-        begin = f"warning: {more[-1].split('=')[-1]}: label 0 is 'cat', but in {other} 'The': rows"
-        assert [message.startswith(begin) for message in messages] == [True] * count
-
-
-def test_labels_of_a_mask_are_names_where_no_other_are(tutorial: Path, attncli: Run) -> None:
-    Path("mask.csv").write_text(",the,cat,sat\none,1,1,0\ntwo,1,1,1\n")
-    line = ["compute", "q.csv", "k.csv", "v.csv", "--mask", "mask.csv", "--show", "weights"]
-    _, heading, _, first, second, *_ = attncli(*line).good().text.splitlines()
-    assert heading.split() == ["the", "cat", "sat"]
-    assert [first.split()[0], second.split()[0]] == ["one", "two"]
-    _, heading, _, first, *_ = attncli(*line, "--query-labels", "x,y").good().text.splitlines()
-    assert (heading.split(), first.split()[0]) == (["the", "cat", "sat"], "x")
-    Path("row.csv").write_text(",the,cat,sat\nall,1,1,0\n")
-    line[line.index("mask.csv")] = "row.csv"
-    _, heading, _, first, *_ = attncli(*line).good().text.splitlines()
-    assert (heading.split(), first.split()[0]) == (["the", "cat", "sat"], "0")
-
-
-@pytest.mark.parametrize("window", ["none,0", "-1,0", " none , 0"])
-def test_none_is_an_unbounded_side_of_a_window(window: str, tutorial: Path, attncli: Run) -> None:
-    line = ["compute", "q.csv", "k.csv", "--causal-align", "top-left", "--format", "csv"]
-    seen = attncli(*line, "--window", window).good().text
-    assert seen == attncli(*line, "--causal").good().text
-
-
-def test_a_mask_in_a_file_called_causal_is_read(tutorial: Path, attncli: Run) -> None:
-    Path("causal").write_text("1,0,0\n1,1,0\n")
-    told = attncli("compute", "q.csv", "k.csv", "v.csv", "--mask", "causal", "-f", "json").good()
-    assert (np.array(told.json["weights"]) > 0).tolist() == [
-        [True, False, False],
-        [True] * 2 + [False],
-    ]

@@ -15,9 +15,9 @@ from terminal import drained
 
 from attncli import pose
 from attncli.cli import terminal
-from attncli.summaries import row_blocks
-from attncli.summaries.maps import ComputedMaps, Mean
-from attncli.view.pictures.making import Wish, picture_of
+from attncli.summaries import maps
+from attncli.view.pictures.making import picture_of
+from attncli.view.pictures.picture import Look
 
 # The program with another patience: the work of a test is short.
 PROGRAM = """
@@ -102,15 +102,16 @@ def test_so_does_a_heatmap(files, heads, monkeypatch):
     results, shown = told(0, *files(1000)[:2], *heads, command="heatmap")
     assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
     assert "computing" not in results
-    # It is told of each block once, the last with all of them done.
-    every = int(heads[1]) if heads else 1
+    # It is told of each block of rows once, the last with all of them done.
     asked = []
-    monkeypatch.setattr(row_blocks, "_CELLS", 700)
-    x = np.ones((every, 10, 70))
-    problem = pose(x, x, layout="hsd")
-    maps = ComputedMaps(problem, progress=lambda *done: asked.append(done))
-    picture_of(Mean(maps) if "--average-heads" in heads else maps, Wish())
-    assert asked == [(n + 1, every) for n in range(every)]
+    monkeypatch.setattr(maps, "_CELLS", 50)
+    x = np.ones((3, 10, 10))
+    drawn = maps.Computed(pose(x, x, layout="hsd"))
+    if "--average-heads" in heads:
+        drawn = maps.Mean(drawn)
+    picture_of(drawn, Look(), progress=lambda *done: asked.append(done))
+    rows = 10 * drawn.shape[1]
+    assert asked == [(done, rows) for done in range(5, rows + 1, 5)]
 
 
 @pytest.mark.parametrize(("patience", "more"), [(0, ["--quiet"]), (1, [])], ids=["quiet", "short"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,24 +60,6 @@ def test_text_formats_hold_every_digit(kind: str, tutorial: Path, attncli: Run) 
     np.testing.assert_array_equal(READERS[kind](attncli(*words, kind).out)["context"], exact)
 
 
-def test_digits_are_told_to_change_nothing_where_all_are_written(
-    tutorial: Path, attncli: Run
-) -> None:
-    told = attncli("compute", *FILES, "--digits", "0", "-f", "csv")
-    assert told.messages == [
-        "note: --digits: only for tables, text and markdown; csv holds every digit"
-    ]
-    assert told.out == attncli("compute", *FILES, "-f", "csv").out
-    assert attncli("compute", *FILES, "--digits", "0", "-f", "csv", "-q").messages == []
-    assert attncli("compute", *FILES, "--digits", "0").messages == []
-    told = attncli("explain", *FILES, "--digits", "0", "-f", "json")
-    assert told.messages == [
-        "note: --digits: only for tables, text and markdown; json holds every digit"
-    ]
-    assert told.out == attncli("explain", *FILES, "-f", "json").out
-    assert attncli("explain", *FILES, "--digits", "1").messages == []
-
-
 @pytest.mark.parametrize("kind", ["text", "markdown"])
 def test_explain_takes_no_formulas_without_decimals(
     kind: str, tutorial: Path, attncli: Run
@@ -121,22 +102,6 @@ def test_save_writes_named_arrays_and_all_of_them(tutorial: Path, attncli: Run) 
     assert json.loads(Path("all.json").read_text())["schema"] == 1
 
 
-def test_a_single_array_that_is_shown_is_the_one_that_is_saved(
-    tutorial: Path, attncli: Run
-) -> None:
-    attncli("compute", *FILES, "--show", "weights", "--save", "w.csv").good()
-    np.testing.assert_allclose(read_csv(Path("w.csv").read_bytes()), TUTORIAL["weights"])
-
-
-def test_a_file_that_is_called_after_another_output_is_told_of(
-    tutorial: Path, attncli: Run
-) -> None:
-    told = "note: weights.npy holds the context; --save weights=weights.npy saves the weights"
-    assert attncli("compute", *FILES, "--save", "weights.npy").good().messages == [told]
-    for save in ("weights=weights.npy", "context=weights.npy", "context.npy", "weights.json"):
-        assert attncli("compute", *FILES, "--save", save).good().messages == []
-
-
 def test_nothing_is_saved_where_one_of_the_outputs_is_refused(tutorial: Path, attncli: Run) -> None:
     ran = attncli("compute", *FILES, "--save", "new.csv", "--save", "q.csv")
     assert ran.code == 2
@@ -168,14 +133,6 @@ def test_batch_and_head_choose_one_matrix(folder: Path, attncli: Run) -> None:
     titles = attncli(*words, "--batch", "1", "--head", "2").good().text
     assert "weights · batch 1 · head 2" in titles
     assert attncli(*words).good().text.count("weights · batch") == 6
-
-
-def test_digits_are_those_of_tables(tutorial: Path, attncli: Run) -> None:
-    rows = attncli("compute", *FILES, "--digits", "2").good().text.splitlines()
-    assert rows[3].split() == ["0", "0.47", "0.26", "0.26"]
-    assert attncli("compute", *FILES, "--digits", "0").text.splitlines()[3].split() == [
-        "0", "0", "0", "0",
-    ]  # fmt: skip
 
 
 def test_a_pipe_gets_wide_tables_whole_and_plain(folder: Path, attncli: Run) -> None:
@@ -210,14 +167,6 @@ def test_max_rows_and_max_cols_say_how_much_is_shown(tutorial: Path, attncli: Ru
     whole = attncli("compute", "q.npy", "q.npy", "--max-rows", "0", "--max-cols", "0").good()
     assert len(whole.text.splitlines()) == 70 + 4
     assert "more" not in whole.text
-
-
-def test_two_files_show_weights_alone(tutorial: Path, attncli: Run) -> None:
-    text = attncli("compute", "q.csv", "k.csv").good().text
-    assert text.startswith("weights\n")
-    assert "context" not in text
-    found = attncli("compute", "q.csv", "k.csv", "-f", "csv").good().out
-    np.testing.assert_allclose(read_csv(found), TUTORIAL["weights"])
 
 
 @pytest.mark.parametrize("words", ["--format csv", "--format npy", "--save c.tsv"])
@@ -281,16 +230,6 @@ def test_statistics_are_computed_once_for_all_destinations(
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("name", ["stats", "top"])
-def test_summaries_of_a_part_say_which_it_is(folder: Path, attncli: Run, name: str) -> None:
-    np.save("x.npy", np.random.default_rng(0).normal(size=(2, 3, 4, 5)))
-    line = ["compute", "x.npy", "x.npy", "--show", name, "--head", "2"]
-    told = attncli(*line, "--batch", "1", "-f", "json").good().json[name]
-    whole = attncli(*line[:5], "-f", "json").good().json[name]
-    assert told == [one for one in whole if (one["batch"], one["head"]) == (1, 2)]
-    assert "head" in attncli(*line).good().text.splitlines()[1]
-
-
 def test_a_mean_of_weights_counts_queries_that_see_nothing(folder: Path, attncli: Run) -> None:
     np.save("x.npy", np.ones((2, 2100, 1)))
     mask = np.ones((2100, 2100), np.bool_)
@@ -324,36 +263,6 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     # With one batch entry all of this can be saved, but for what has no folder or no array.
     if "shape" in message:
         attncli("compute", *["q.npy"] * 3, "--batch", "0", *words).good()
-
-
-def test_the_mean_of_the_heads_of_one_entry_says_which(folder: Path, attncli: Run) -> None:
-    np.save("q.npy", np.ones((2, 2, 3, 4)))
-    text = attncli("compute", "q.npy", "q.npy", "--batch", "1", "--average-heads").good().text
-    assert "weights · batch 1 · mean of the heads" in text
-
-
-def test_heads_that_are_left_out_are_told_once(folder: Path, attncli: Run) -> None:
-    np.save("q.npy", np.ones((20, 2, 4)))
-    text = attncli("compute", "q.npy", "q.npy", "q.npy", "--heads", "2").good().text
-    assert (
-        text.count("… 24 more of 40 heads and batch entries (--head and --batch choose some;") == 1
-    )
-    text = attncli("compute", "q.npy", "q.npy", "--layout", "hsd").good().text
-    assert text.count("… 4 more of 20 heads (--head chooses some;") == 1
-
-
-def test_json_names_a_layout_only_of_what_has_queries_and_keys(folder: Path, attncli: Run) -> None:
-    np.save("q.npy", np.ones((2, 2, 2)))
-    files = ["q.npy", "q.npy", "q.npy", "-f", "json", "--show"]
-    assert "layout" not in attncli("compute", *files, "context").good().json
-    assert attncli("compute", *files, "weights").good().json["layout"] == "bsd"
-
-
-def test_a_file_of_all_outputs_may_have_the_name_of_one(tutorial: Path, attncli: Run) -> None:
-    messages = (
-        attncli("compute", "q.csv", "k.csv", "v.csv", "--save", "context.json").good().messages
-    )
-    assert not any("holds the" in message for message in messages)
 
 
 @pytest.mark.parametrize("saved", [["a.npy"], ["a.npy", "b.npy"]])
@@ -392,23 +301,6 @@ def heads(folder: Path) -> np.ndarray:
     query = np.random.default_rng(0).normal(size=(2, 3, 5, 4))
     np.save("q.npy", query)
     return query
-
-
-def test_the_mean_of_heads_that_see_every_key_is_no_reason_to_warn(
-    heads: np.ndarray, attncli: Run
-) -> None:
-    ran = attncli("compute", *["q.npy"] * 3, "--average-heads", "--show", "weights").good()
-    assert ran.messages == []
-
-
-@pytest.mark.parametrize(("share", "told"), [(9e-4, True), (2e-5, False)])
-def test_a_sink_is_told_of_where_four_digits_show_its_share(
-    share: float, told: bool, folder: Path, attncli: Run
-) -> None:
-    np.save("q.npy", np.zeros((1, 1)))
-    sink = f"--sinks={math.log(share / (1 - share))}"
-    text = attncli("compute", "q.npy", "q.npy", sink, "--show", "weights").good().text
-    assert ("the sink takes the rest" in text) == told
 
 
 @pytest.mark.parametrize("more", [(), ("--average-heads",)])
@@ -467,21 +359,6 @@ def test_the_mean_of_the_heads_of_each_entry_in_a_large_problem(
         assert table.splitlines()[2].split()[1:] == [f"{weight:.6f}" for weight in means[batch, 0]]
 
 
-def test_the_mean_of_the_heads_fits_a_table_of_one_head(heads: np.ndarray, attncli: Run) -> None:
-    words = ("compute", "q.npy", "q.npy", "--batch", "0", "--average-heads", "--show", "weights")
-    rows = read_csv(attncli(*words, "-f", "csv").good().out)
-    mean = attention_oracle(heads, heads, heads)["weights"].mean(axis=1)
-    np.testing.assert_allclose(rows, mean[0], rtol=1e-14)
-
-
-@pytest.mark.parametrize("name", ["weights", "3", "true", "w.png"])
-def test_files_may_be_called_as_what_belongs_to_options(
-    name: str, folder: Path, attncli: Run
-) -> None:
-    Path(name).write_text("1,2\n3,4\n")
-    attncli("compute", name, name, name).good()
-
-
 def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncli):
     np.save("x.npy", np.ones((2, 2)))
     Path("old.npy").write_bytes(b"old")
@@ -495,28 +372,8 @@ def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncl
     assert Path("old.npy").read_bytes() == b"old"
 
 
-def test_explain_rounds_a_number_as_compute_does(folder: Path, attncli: Run) -> None:
-    # 1.1·1.1 + 0.5·2.67 = 2.545 lies between two numbers of two decimals.
-    (folder / "q.csv").write_text("1.1,0.5\n1.5,2.9\n")
-    (folder / "k.csv").write_text("1.1,2.67\n1.15,2.46\n")
-    words = ["q.csv", "k.csv", "--scale", "1", "--digits", "2"]
-    table = attncli("compute", *words, "--show", "scores").good().text
-    shown = [row.split()[1:] for row in table.splitlines()[3:5]]
-    for query, scores in enumerate(shown):
-        told = attncli("explain", *words, "--query", str(query)).good().text
-        lines = [line for line in told.splitlines() if line.startswith("score(")]
-        assert [float(line.split("= ")[-1]) for line in lines] == [float(one) for one in scores]
-
-
 def test_two_files_behind_one_save_are_told_to_be_two_options(tutorial, attncli):
     ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--save", "weights=w.csv,context=c.csv")
     assert ran.code == 2
     assert "--save weights=w.csv --save context=c.csv" in ran.messages[1]
     assert not list(tutorial.glob("*c.csv"))
-
-
-@pytest.mark.parametrize("ends", [["--save", "w.csv"], ["-f", "csv"]])
-def test_an_output_that_was_asked_for_is_not_dropped(tutorial, attncli, ends):
-    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--show", "weights,context", *ends)
-    assert ran.code == 2
-    assert ran.messages[0] == "error: csv holds one array; found weights and context"

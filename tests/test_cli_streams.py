@@ -122,11 +122,6 @@ def test_a_picture_of_errors_is_drawn_though_the_reader_of_the_report_goes_away(
     assert (folder / "d.png").stat().st_size > 0
 
 
-def test_help_whose_reader_goes_away_is_silent() -> None:
-    done = shell('"$@" | head -0; true', "compute", "--help")
-    assert done.stderr == b""
-
-
 # --- streams that are closed or full ------------------------------------------------------
 
 
@@ -179,23 +174,6 @@ def test_ascii_output_escapes_what_it_cannot_show(tutorial: Path) -> None:
     ).values():
         assert ran.good().out.isascii()
         assert b"0.47" in ran.out
-
-
-IN_ASCII = {
-    "info heads.npy": "1x2x3x4",
-    "check q.csv k.csv v.csv --expect plain.npy": "fix: multiply Q*K^T by 1/sqrt D",
-    "compute q.csv k.csv v.csv --show top,stats": "exp(entropy)",
-    "explain q.csv k.csv v.csv --query 0": "/ sqrt 3",
-}
-
-
-def test_signs_are_written_in_ascii(tutorial: Path, attncli: Run) -> None:
-    np.save("heads.npy", np.zeros((1, 2, 3, 4)))
-    attncli("compute", "q.csv", "k.csv", "v.csv", "--plain", "--save", "plain.npy").good()
-    for line, ran in run_together(IN_ASCII, env=environment(**POOR)).items():
-        out = ran.out.decode("ascii")
-        assert IN_ASCII[line] in out
-        assert "\\" not in out
 
 
 def test_tables_look_the_same_in_ascii(tutorial: Path, attncli: Run) -> None:
@@ -255,13 +233,6 @@ def test_many_runs_at_once_do_not_disturb_each_other(tutorial: Path) -> None:
         "q.csv",
         "v.csv",
     ]
-
-
-@pytest.mark.parametrize("kind", long_but(["npz", "npy", "json", "csv"], "npz"))
-def test_the_null_device_takes_everything(kind: str, tutorial: Path) -> None:
-    line = '"$@" compute q.csv k.csv v.csv --show weights > /dev/null --format'
-    done = shell(f"{line} {kind}")
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_results_may_be_added_to_a_file(tutorial: Path) -> None:
@@ -325,22 +296,6 @@ def test_standard_input_is_named_once(folder: Path, words: tuple[str, ...], attn
     assert ran.messages[0] == "error: standard input (-) can be read only once"
 
 
-def test_what_a_stream_holds_is_told_though_one_member_cannot_be_read(
-    folder: Path, attncli: Run
-) -> None:
-    np.savez("a.npz", a=np.eye(2), e=np.array(["x"], dtype=object), z=np.ones(3))
-    kept = attncli("info", "a.npz", "-f", "json").good().json["files"][0]["members"]
-    ran = run("info", "-", "-f", "json", stdin=Path("a.npz").read_bytes()).good()
-    found = ran.json["files"][0]["members"]
-    assert [member["name"] for member in found] == ["a", "e", "z"]
-    assert found[0] == kept[0]
-    assert "only unpickling could read" in found[1]["note"]
-
-
-def test_a_mask_on_standard_input_is_no_problem_there(folder: Path) -> None:
-    run("compute", "--mask", "-", stdin=b"1,0,0\n0,1,0\n").good()
-
-
 def test_standard_input_may_be_a_socket(folder: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -350,11 +305,6 @@ def test_standard_input_may_be_a_socket(folder: Path) -> None:
             [*COMMAND, "info"], stdin=theirs, capture_output=True, env=environment(), check=False
         )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_picture_for_a_full_device_is_an_error(folder: Path) -> None:
-    with Path("/dev/full").open("wb") as full:
-        assert run("heatmap", "-q", stdout=full).code == 2
 
 
 def test_a_file_behind_a_closed_stdout_is_an_error(folder: Path) -> None:
@@ -367,11 +317,3 @@ def test_a_file_behind_a_closed_stdout_is_an_error(folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 2, done
-
-
-def test_names_inside_a_stream_are_of_the_working_folder(folder: Path) -> None:
-    np.save("q.npy", np.eye(2))
-    Path("p.yaml").write_text("q: q.npy\nk: q.npy\n", encoding="utf-8")
-    expected = run("compute", "p.yaml", "-f", "json").good().out
-    assert shell('"$@" /dev/stdin < p.yaml', "compute", "-f", "json").stdout == expected
-    assert shell('"$@" <(cat p.yaml)', "compute", "-f", "json").stdout == expected

@@ -8,7 +8,6 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
@@ -109,12 +108,6 @@ def test_darker_blue_is_more_weight_and_ink_is_readable(folder: Path) -> None:
         assert contrast(cell) >= 4.5
 
 
-def test_only_weights_are_shaded(folder: Path) -> None:
-    shown = show("compute", "--show", "context,scores,lse", width=80, **DEEP)
-    assert shown.cells() == []
-    assert "context" in shown.text
-
-
 # Each command, and each wish.
 @pytest.mark.parametrize(
     ("command", "environ"),
@@ -137,19 +130,6 @@ def test_color_always_and_never_win(command: str, attncli: Run) -> None:
     assert "\x1b[" in show(command, "--color", "always", NO_COLOR="1").text
     assert b"\x1b[" in attncli(command, "--color", "always").good().out
     assert b"\x1b[" not in attncli(command).good().out
-
-
-def test_force_color_does_not_make_a_pipe_a_terminal(
-    attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for value in ("0", "1"):
-        monkeypatch.setenv("FORCE_COLOR", value)
-        assert b"\x1b" not in attncli("compute").good().out
-
-
-def test_an_empty_no_color_is_none(folder: Path) -> None:
-    """no-color.org: the variable counts where it is not empty."""
-    assert "\x1b[" in show("compute", NO_COLOR="").text
 
 
 def test_labels_are_text_not_markup(folder: Path) -> None:
@@ -209,12 +189,6 @@ def test_messages_are_broken_between_words(folder: Path, width: int, attncli: Ru
     assert told.split() == piped.split()
 
 
-@pytest.mark.parametrize("kind", ["npy", "npz"])
-def test_no_binary_format_is_sent_to_a_terminal(kind: str, folder: Path) -> None:
-    shown = show("compute", "--format", kind, "--show", "weights", cwd=folder)
-    assert (shown.code, shown.text) == (2, "")
-
-
 @pytest.mark.parametrize(
     ("variables", "asked", "depth"),
     [
@@ -233,15 +207,6 @@ def test_how_many_colours_a_terminal_has(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert terminal.color_depth(asked) == depth  # type: ignore[arg-type]
-
-
-def test_messages_are_whole_where_a_terminal_does_not_know_its_width(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2, raising=False)
-    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((0, 0)))
-    terminal.say("error", "one two three")
-    assert capsys.readouterr().err == "error: one two three\n"
 
 
 def test_a_message_of_a_million_letters_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from process import ROOT, Ran
 
 import attncli
 from attncli.errors.names import HIDING_RULES
+from attncli.summaries.maps import Computed
 from attncli.view.page import Map, Patches, page
 from attncli.view.page.maps import REASONS, MapMaker
 
@@ -148,7 +149,7 @@ def test_every_rule_that_hides_a_key_is_told() -> None:
         bias=bias[None],
     )
     found = set()
-    for one in MapMaker().maps(problem):
+    for one in MapMaker().maps(Computed(problem)):
         assert one.reasons is not None
         for query, key in np.ndindex(5, 6):
             rules = problem.visible.reasons(one.batch, one.head, query, key)
@@ -311,7 +312,7 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
         problem = attncli.pose(
             query, key, causal=True, window=(6, 0), query_labels=tokens, key_labels=tokens
         )
-        maps += MapMaker().maps(problem, layer=layer)
+        maps += MapMaker().maps(Computed(problem), layer=layer)
     path = tmp_path_factory.mktemp("page") / "view.html"
     path.write_text(page(maps, title="Attention", reasons=REASONS), encoding="utf-8")
     return path

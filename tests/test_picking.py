@@ -61,18 +61,6 @@ def test_a_part_has_the_results_that_the_whole_has_there(batch: Any, head: Any) 
         np.testing.assert_allclose(getattr(part, name), expected, atol=1e-13)
 
 
-def test_packed_sequences_are_those_of_the_entries_picked() -> None:
-    x = np.random.default_rng(1).normal(size=(3, 4, 2))
-    ids = [[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]]
-    whole = attncli.pose(x, x, x, segment_ids=ids)
-    for batch in ([2, 0], [1], [0, 2]):
-        expected = attncli.solve(
-            attncli.pose(x[batch], x[batch], segment_ids=np.take(ids, batch, 0))
-        )
-        part = attncli.solve(whole.select(batch=batch))
-        np.testing.assert_array_equal(part.weights, expected.weights)
-
-
 @pytest.mark.parametrize(
     ("heads", "groups"),
     [([0, 1, 2, 3], 1), ([0, 4], 2), ([0, 1, 4, 5], 2), ([0, 1, 4], 3), ([4, 5, 0], 3), ([7], 1)],
@@ -81,13 +69,6 @@ def test_heads_that_share_keys_alike_still_do(heads: list[int], groups: int) -> 
     part = attncli.pose(**arrays()).select(head=heads)
     assert part.key.shape == (BATCH, groups, 6, 4)
     assert part.value.shape == (BATCH, groups, 6, 3)
-
-
-def test_heads_that_follow_each_other_are_not_copied() -> None:
-    x = np.zeros((1, 6, 4, 2))
-    problem = attncli.pose(x, x, x)
-    assert np.shares_memory(problem.select(head=range(1, 4)).query, x)
-    assert not np.shares_memory(problem.select(head=[1, 3]).query, x)
 
 
 @pytest.mark.parametrize(
@@ -197,20 +178,6 @@ def test_panels_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: R
         assert re.findall(r"head \d", difference) == ["head 3", "head 1"]
         one = attncli("heatmap", *problem, "--batch", "1", "--head", "-1").good().text
         assert one.startswith("Attention weights: batch 1, head 3\n")
-
-
-def test_what_is_subtracted_may_hold_just_the_heads_picked(files: np.ndarray, attncli: Run) -> None:
-    np.save("some.npy", files[:, [3, 1]])
-    words = ("heatmap", "w.npy", "--minus", "some.npy", "--batch", "1")
-    assert "no difference: all" in attncli(*words, "--head", "3,1").good().text
-    assert "no difference" not in attncli(*words, "--head", "1,3").good().text
-    np.save("rounded.npy", files.astype("f4") * np.float32(1 + 1e-7))
-    near = attncli("heatmap", "w.npy", "--minus", "rounded.npy", "--batch", "1").good().text
-    assert "equal up to rounding" in near
-    np.save("three.npy", files[:, :3])
-    ran = attncli("heatmap", "w.npy", "--head", "3,1", "--minus", "three.npy")
-    assert ran.code == 2
-    assert ran.messages == ["error: --head: expected an index from -3 to 2; found 3"]
 
 
 def test_without_a_projection_of_all_heads(files: np.ndarray, attncli: Run) -> None:

@@ -12,7 +12,7 @@ from oracle import attention_oracle
 from piping import piped
 from process import ROOT
 
-from attncli import AttnError, UsageError, solve
+from attncli import UsageError, solve
 from attncli.gather.load import load
 
 SAMPLES = ROOT / "samples"
@@ -92,14 +92,6 @@ def test_heads_are_asked_for_where_queries_are_wider_than_keys(folder, attncli):
     assert attncli("compute", *words, "--heads", "3", "-f", "csv").code == 0
 
 
-def test_shared_key_heads_follow_from_the_widths(matrices, attncli):
-    for letter in "kv":
-        matrices[f"w{letter}"] = matrices[f"w{letter}"][:, :2]
-        write_csv(f"w{letter}.csv", matrices[f"w{letter}"])
-    ran = attncli("compute", "x.csv", *WEIGHTS, "--heads", "3", "--format", "json")
-    close(ran.good().json, expected(matrices, bias=False, heads=3, kv_heads=1))
-
-
 @pytest.mark.parametrize("files", [("x.csv", "memory.csv"), ("x.csv", "memory.csv", "memory.csv")])
 def test_cross_attention(matrices, attncli, files):
     ran = attncli("compute", *files, *WEIGHTS, *BIASES, "--format", "json")
@@ -124,23 +116,6 @@ def test_an_input_without_a_projection_stays_as_it_is(folder, attncli):
         weights = np.exp(scores) / np.exp(scores).sum()
         np.testing.assert_allclose(told, weights, atol=1e-12)
         np.testing.assert_allclose(context, weights @ arrays["enc"], atol=1e-12)
-
-
-@pytest.mark.parametrize("letters", ["q", "k", "qv", "kv", "v"])
-def test_any_projection_may_be_left_out_of_three(folder, letters, attncli):
-    names = dict(zip(LETTERS, ("query", "key", "value"), strict=True))
-    arrays = {name: drawn(n, 3, 4) for n, name in enumerate(names.values())}
-    words = ["compute", "query.csv", "key.csv", "value.csv", "--format", "json"]
-    for letter in letters:
-        arrays[f"w{letter}"] = drawn(ord(letter), 4, 4)
-        words += [f"--w{letter}", f"w{letter}.csv"]
-    for name, array in arrays.items():
-        write_csv(f"{name}.csv", array)
-    made = [arrays[n] @ arrays[f"w{c}"] if c in letters else arrays[n] for c, n in names.items()]
-    ran = attncli(*words).good()
-    close(ran.json, attention_oracle(*made))
-    assert all((f"--w{c}" in ran.messages[0]) == (c not in letters) for c in names)
-    assert attncli(*words, "--quiet").good().err == b""
 
 
 def test_positions(matrices, attncli):
@@ -249,17 +224,6 @@ def test_class_sample(attncli):
 AVERAGED = ["x.csv", *WEIGHTS, "--heads", "2", "--average-heads"]
 
 
-def test_averaged_weights_in_files_and_formats(matrices, attncli):
-    wanted = expected(matrices, bias=False, heads=2)
-    wanted["weights"] = wanted["weights"].mean(axis=0)
-    ran = attncli("compute", *AVERAGED, "--save", "weights=w.npy", "--format", "json").good()
-    close(ran.json, wanted)
-    np.testing.assert_allclose(np.load("w.npy"), wanted["weights"], rtol=0, atol=1e-12)
-    # Scores keep their heads.
-    shown = attncli("compute", *AVERAGED, "--show", "weights,scores", "-f", "json").good().json
-    assert np.shape(shown["scores"]) == (2, 5, 5)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -291,42 +255,6 @@ def test_errors(matrices, attncli, monkeypatch, arguments, words):
     assert ran.code == 2
     assert ran.out == b""
     assert words in ran.messages[0], ran.messages
-
-
-def test_one_sink_is_of_no_head(matrices, attncli):
-    options = ["--wq", "wq.csv", "--wk", "wk.csv", "--wv", "wv.csv", "--sinks", "1", "-f", "json"]
-    assert np.ndim(attncli("compute", "x.csv", *options).good().json["weights"]) == 2
-    options[7:8] = ["1,2"]
-    assert np.shape(attncli("compute", "x.csv", *options).good().json["weights"]) == (2, 5, 5)
-
-
-def test_sinks_of_unequal_rows_are_an_error_of_ours(matrices):
-    with pytest.raises(AttnError, match="sinks"):
-        load("x.csv", wq="wq.csv", wk="wk.csv", wv="wv.csv", sinks=[[1], [2, 3]])
-
-
-def test_a_wide_output_projection_widens_the_others(folder):
-    x, wq, wk, wv = (drawn(n, 5, 5).astype("f4") for n in range(4))
-    wo = drawn(4, 5, 5)
-    for name, array in {"x": x, "wq": wq, "wk": wk, "wv": wv, "wo": wo}.items():
-        np.save(f"{name}.npy", array)
-    found = solve(load("x.npy", **{name: f"{name}.npy" for name in ("wq", "wk", "wv", "wo")}))
-    q, k, v = (x.astype("f8") @ w for w in (wq, wk, wv))
-    np.testing.assert_allclose(found.context, attention_oracle(q, k, v)["context"] @ wo, 1e-12)
-
-
-def test_a_checkpoint_alone_is_no_problem(attncli):
-    ran = attncli("compute", CHECKPOINT)
-    assert ran.code == 2
-    assert "is a checkpoint: it holds weights but no embeddings" in ran.messages[0]
-    assert f"--checkpoint {CHECKPOINT}" in ran.messages[1]
-
-
-def test_a_problem_is_known_by_its_options(folder, attncli):
-    weights = "wq: [[1], [1]]\nwk: [[1], [1]]\nwv: [[1], [1]]\n"
-    Path("p.yaml").write_text(f"{weights}xs: [[1, 2]]\ncausal: true\n")
-    ran = attncli("compute", "p.yaml")
-    assert ran.messages == ["error: p.yaml: unknown entry 'xs'", "hint: did you mean x?"]
 
 
 def test_options_in_a_checkpoint_are_told_not_to_be_applied(folder, attncli):
@@ -373,24 +301,6 @@ def test_transposed_is_for_weights_whose_orientation_no_file_says(matrices, attn
     assert "leave out transposed" in ran.messages[0]
 
 
-def test_luongs_general_score_after_projections_of_unequal_widths(folder, attncli):
-    arrays = {"q": drawn(1, 2, 3), "k": drawn(2, 5, 4), "wq": drawn(3, 3, 6), "w": drawn(4, 6, 4)}
-    for name, array in arrays.items():
-        write_csv(f"{name}.csv", array)
-    words = ["compute", "q.csv", "k.csv", "k.csv", "--wq", "wq.csv", "--score", "general"]
-    ran = attncli(*words, "--score-weight", "w.csv", "-f", "json").good()
-    scores = arrays["q"] @ arrays["wq"] @ arrays["w"] @ arrays["k"].T
-    weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    close(ran.json, {"weights": weights, "context": weights @ arrays["k"]})
-
-
-def test_embeddings_without_weights_in_a_problem_file(matrices, attncli):
-    Path("p.yaml").write_text("x: x.csv\n")
-    ran = attncli("compute", "p.yaml")
-    assert ran.code == 2
-    assert "wq, wk and wv, which are missing" in ran.messages[0]
-
-
 def test_load_takes_arrays_paths_and_labels(matrices):
     weights = {f"w{c}": matrices[f"w{c}"] for c in LETTERS}
     problem = load(Path("x.csv"), **weights, tokens=("a", "b", "c", "d", "e"))
@@ -415,21 +325,6 @@ def narrow(folder):
 
 
 NARROW = "x.npy --wq wq.npy --wk wk.npy --wv wv.npy --heads 2"
-
-
-def test_the_answer_on_embeddings_is_projected_in_float64_too(narrow, attncli):
-    x, wq, wk, wv, _ = (array.astype(np.float64) for array in narrow.values())
-    query, key, value = ((x @ w).reshape(5, 2, 4).swapaxes(0, 1) for w in (wq, wk, wv))
-    scores = query @ key.swapaxes(1, 2) / 2
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    exact = (weights @ value).swapaxes(0, 1).reshape(5, 8)
-    np.save("exact.npy", exact)
-    np.save("single.npy", exact.astype(np.float32))
-    for name in ("exact", "single"):
-        assert attncli("check", *NARROW.split(), "--expect", f"{name}.npy").code == 0
-    np.save("wrong.npy", exact + 1e-9)
-    assert attncli("check", *NARROW.split(), "--expect", "wrong.npy", "--no-diagnose").code == 1
 
 
 @pytest.mark.parametrize(
@@ -463,49 +358,6 @@ def test_the_shares_of_all_heads_and_the_bias_are_the_output(narrow, attncli):
     assert text.split("share[0] = ")[1].split("\n\n")[0].split("\n")[0].endswith(f"= {first:.4f}")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--show lse", "--average-heads averages the weights, which are not asked for"),
-        (
-            "--show weights,top",
-            "top is computed for each head: leave out either it or --average-heads",
-        ),
-        (
-            "--save stats=s.json",
-            "stats is computed for each head: leave out either it or --average-heads",
-        ),
-    ],
-)
-def test_what_is_not_averaged_is_refused(words, message, narrow, attncli):
-    ran = attncli("compute", *NARROW.split(), "--average-heads", *words.split())
-    assert ran.code == 2
-    assert ran.messages[0] == f"error: {message}"
-    words = "--show lse --save weights=w.npy"
-    attncli("compute", *NARROW.split(), "--average-heads", *words.split()).good()
-    assert np.load("w.npy").shape == (5, 5)
-
-
-def test_embeddings_with_the_sequence_first_come_back_so(folder):
-    """(L, B, W), as nn.MultiheadAttention takes it unless batch_first is set."""
-    batch_first = drawn(1, 2, 5, 4)
-    wq, wk, wv = (drawn(seed, 4, 6) for seed in (2, 3, 4))
-    np.save("x.npy", batch_first.swapaxes(0, 1))
-    words = {"heads": 2, "layout": "sbd", "positions": "sinusoidal"}
-    answer = solve(load("x.npy", wq=wq, wk=wk, wv=wv, **words))
-    for entry, x in enumerate(batch_first):
-        q, k, v = ((x + positions(5, 4)) @ w for w in (wq, wk, wv))
-        for head in (0, 1):
-            part = slice(3 * head, 3 * head + 3)
-            wanted = attention_oracle(q[:, part], k[:, part], v[:, part])
-            np.testing.assert_allclose(answer.weights[entry, head], wanted["weights"], atol=1e-12)
-            np.testing.assert_allclose(
-                answer.context[:, entry, part], wanted["context"], atol=1e-12
-            )
-    with pytest.raises(UsageError, match="does not fit embeddings"):
-        load("x.npy", wq=wq, wk=wk, wv=wv, layout="sbhd")
-
-
 def test_query_key_and_value_are_shown_as_they_were_projected(matrices, attncli):
     made = {
         name: linear(matrices["x"], matrices[f"w{name[0]}"], matrices[f"b{name[0]}"])
@@ -526,23 +378,6 @@ def test_query_key_and_value_are_shown_as_they_were_projected(matrices, attncli)
     assert "weights" in table
     value = linear(matrices["x"], matrices["wv"], None)
     np.testing.assert_allclose(np.load("v.npy"), value, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("file", ["all.json", "all.npz"])
-def test_weights_that_compute_saved_beside_their_inputs_are_drawn_as_they_are(
-    folder, attncli, file
-):
-    sentence = ("compute", str(SAMPLES / "sentence.yaml"), "--show", "query,key,value,weights")
-    attncli(*sentence, "--save", file).good()
-    ran = attncli("heatmap", file).good()
-    assert f"{file}: its weights are drawn as they were saved" in ran.messages[0]
-    assert "0.33" not in ran.text
-    assert ran.text.count("1.00") == 1
-    # The file does not hold the causal rule.
-    for more in (["--without", "weights"], ["--query-offset", "0", "--window", "2"]):
-        ran = attncli("heatmap", file, *more).good()
-        assert not any("as they were saved" in message for message in ran.messages)
-        assert "0.33" in ran.text
 
 
 def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(folder, attncli):

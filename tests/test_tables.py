@@ -16,26 +16,23 @@ import attncli
 from attncli import pose
 from attncli.view import answer
 from attncli.view.color import HIDDEN, blues_256, xterm
+from attncli.view.limits import Limits
 from attncli.view.sheets import Sheet, sheet_parts
-from attncli.view.tables import Limits
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-ALL = Limits(rows=None, columns=None, heads=9, width=None, digits=4)
+ALL = Limits(depth="truecolor")
 
 
 def sheet(values: Any, rows: int | None = None, **more: Any) -> Sheet:
     values = np.asarray(values, float)
     standard = {
         "title": "weights",
-        "row_labels": None,
-        "column_labels": None,
-        "rows_are": "queries",
-        "columns_are": "keys",
+        "labels": (more.pop("row_labels", None), more.pop("column_labels", None)),
     }
     shape = rows or len(values), values.shape[1]
-    return Sheet(values=values, row_count=shape[0], column_count=shape[1], **(standard | more))
+    return Sheet(values=values, counts=shape, **(standard | more))
 
 
 def lines(one: Sheet, limits: Limits = ALL) -> list[str]:
@@ -65,14 +62,6 @@ def test_a_table_has_a_title_headings_a_line_and_rows() -> None:
         ["b", "1.0000", "0.0000"],
     ]
     assert found[5:] == [""]
-
-
-def test_numbers_are_right_aligned_under_their_headings() -> None:
-    found = lines(sheet([[1, -200.5], [-10, 3]], column_labels=["a", "long name"]))
-    ends = [[i for i, c in enumerate(line + " ") if c == " " and i and line[i - 1] != " "]
-            for line in (found[3], found[4])]  # fmt: skip
-    assert ends[0] == ends[1]
-    assert found[1].index("long name") + len("long name") == ends[0][-1]
 
 
 @pytest.mark.parametrize(
@@ -108,10 +97,6 @@ def test_a_crop_says_what_is_missing() -> None:
         "… 3 more queries and 4 more keys "
         "(--max-rows, --max-cols; --save and --format json have all)"
     )
-
-
-def test_rows_that_were_never_computed_count_as_missing() -> None:
-    assert "… 98 more queries" in lines(sheet(np.ones((2, 2)), rows=100))[5]
 
 
 NAMES = st.lists(
@@ -177,14 +162,6 @@ def test_shades_of_256_colours_are_the_blues_that_were_chosen() -> None:
     assert [style.bgcolor.number for style in styles] == [xterm(blues_256(w)) for w in weights]
 
 
-def test_labels_are_text_and_cut_in_the_middle() -> None:
-    names = ["[bold]x", "[/INST]", "abcdefghijklmnopqrstuvwxyzabcdefgh"]
-    rows = [line.split()[0] for line in lines(sheet(np.ones((3, 1)), row_labels=names))[3:6]]
-    assert rows[:2] == names[:2]
-    assert columns(rows[2]) == 24
-    assert (rows[2][:3], rows[2][-3:]) == ("abc", "fgh")
-
-
 @settings(max_examples=20, deadline=None)
 @given(NAMES, st.integers(1, 12), st.booleans())
 def test_a_table_without_colours_looks_the_same(names: list[str], count: int, many: bool) -> None:
@@ -247,18 +224,6 @@ def test_hidden_keys_are_grey_and_a_line_says_so() -> None:
     assert not any("grey" in line for line in lines(seen))
 
 
-def test_only_weights_have_a_background() -> None:
-    assert shades(sheet([[0.2]])) == []
-    styles = shades(sheet([[0, 0.25, 0.5, 0.75, 1]], shaded=True))
-    sums = [sum(style.bgcolor.triplet) for style in styles]
-    assert sums == sorted(set(sums), reverse=True)
-    assert [style.color.triplet.hex for style in styles] == ["#000000"] * 3 + ["#ffffff"] * 2
-    for depth in ("256", "truecolor"):
-        zeros = shades(sheet([[0.0, 0.0]], shaded=True), ALL._replace(depth=depth))
-        palest = shades(sheet([[0.0, 1.0]], shaded=True), ALL._replace(depth=depth))[0]
-        assert [style.bgcolor for style in zeros] == [palest.bgcolor] * 2
-
-
 def test_a_large_table_has_no_shades() -> None:
     large = sheet(np.ones((200, 101)) / 101, shaded=True)
     assert shades(large) == []
@@ -285,22 +250,6 @@ def test_columns_that_do_not_fit_stand_below_the_others_where_they_are_asked_for
         assert numbers == values[row - 2].tolist()
 
 
-@pytest.mark.parametrize("width", [20, 30])
-def test_labels_leave_room_for_numbers(width: int) -> None:
-    names = [f"internationalisation-number-{n}" for n in range(3)]
-    values = np.array([[-1.288982486e7], [0.5], [0.25]])
-    found = lines(sheet(values, row_labels=names), ALL._replace(width=width, digits=6))
-    rows = [line.split() for line in found[3:6]]
-    assert [float(row[1]) for row in rows] == [-1.288982e07, 0.5, 0.25]
-    assert len({row[0] for row in rows}) == 3
-    assert all(columns(line) <= width for line in found[1:6])
-    narrow = ALL._replace(width=12, digits=12)
-    found = lines(sheet([[0.5]], row_labels=["alpha"], column_labels=["x"]), narrow)
-    assert any(line.startswith("al…a") for line in found)
-    wide = ALL._replace(width=80, digits=17)
-    assert "internationalise" in lines(sheet([[0.5]], column_labels=["internationalise"]), wide)[1]
-
-
 def test_only_weights_are_told_of_sinks_and_hidden_keys() -> None:
     problem = pose(np.eye(3), np.eye(3), np.eye(3), causal=True, sinks=[0.5])
     names = ["weights", "scores", "context", "lse"]
@@ -309,15 +258,6 @@ def test_only_weights_are_told_of_sinks_and_hidden_keys() -> None:
     texts = [part.plain for part in answer.answer_parts(problem, found, ALL)]
     assert sum("the sink takes the rest" in text for text in texts) == 1
     assert sum("grey: hidden" in text for text in texts) == 1
-
-
-@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
-def test_each_batch_entry_has_its_own_hidden_keys() -> None:
-    problem = pose(*[np.ones((2, 3, 3))] * 2, kv_lengths=[3, 2])
-    weights = answer.by_head(problem, "weights", attncli.solve(problem, ("weights",)).weights)
-    found = [p for p in answer.answer_parts(problem, {"weights": weights}, ALL) if p.spans]
-    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
-    assert [inks(part).count(grey) for part in found] == [0, 3]
 
 
 def test_the_mean_of_heads_is_grey_where_every_head_hides() -> None:

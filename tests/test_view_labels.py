@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from attncli.view.blocks.axes import columns
-from attncli.view.blocks.cells import Painter
 from attncli.view.labels import clusters, shorten, shorten_all, text_width
+from attncli.view.limits import Limits
 from attncli.view.notation import Notation
-from attncli.view.sheets import Sheet, sheet_parts
-from attncli.view.tables import Limits
-from attncli.view.wrapping import broken
 
 HEART = "\u2764\ufe0f"
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
@@ -37,34 +31,13 @@ def test_what_is_joined_stays_together(text: str) -> None:
     assert shorten(text * 9, 2 * text_width(text) + 1) == f"{text}…{text}"
 
 
-@pytest.mark.parametrize("width", [40, 60, 70, 80, 200])
-@pytest.mark.parametrize("text", SEQUENCES)
-def test_a_table_keeps_its_labels_whatever_they_are(text: str, width: int) -> None:
-    labels = [f"{text * 4}{number}" for number in range(12)]
-    one = Sheet("weights", np.full((12, 12), 1 / 12), 12, 12, labels, labels, "queries", "keys")
-    screen = Console(file=io.StringIO(), width=width, color_system=None)
-    for part in sheet_parts([one], Limits(None, None, 9, width, 4)):
-        screen.print(part, highlight=False)
-    _, headings, _, *rows = screen.file.getvalue().splitlines()
-    labels = [label.replace("\x1b", "\\x1b") for label in labels]
-    shown = len(headings.split())
-    assert headings.split() == [shorten(label, 12) for label in labels[:shown]]
-    assert [row.split()[0] for row in rows[:12]] == [shorten(label, 24) for label in labels]
-
-
 def test_pictures_count_as_terminals_do() -> None:
     assert list(map(columns, ["की", "e\u0301", "中文", "cat"])) == [2, 1, 4, 3]
 
 
-def test_a_broken_word_keeps_its_marks() -> None:
-    room = 2 * text_width(HEART)
-    assert broken(HEART * 3, room) == [HEART * 2, HEART]
-
-
 def test_ascii_stands_for_the_same_signs_everywhere() -> None:
     text = "a · b … −1 × 2 ≤ 3 ≥ 4 → “c”"
-    limits = Limits(None, None, 9, None, 4, unicode=False)
-    ways = limits, Painter("none", unicode=False, signed=False), Notation(unicode=False)
+    ways = Limits(unicode=False), Notation(unicode=False)
     assert {way.known(text) for way in ways} == {'a, b ... -1 x 2 <= 3 >= 4 -> "c"'}
     assert Notation(unicode=False).formula("q · k … −1") == "q * k ... -1"
 
@@ -103,11 +76,6 @@ def test_long_labels_that_differ_in_the_middle_are_told_apart() -> None:
     assert shorten_all(["the", "the", "a label that is too long"], 6) == ["the", "the", "a l…ng"]
 
 
-def test_two_labels_of_which_one_begins_the_other_stay_different() -> None:
-    shown = shorten_all(["aaaaaaaaaaaaaaaabbbb", "aaaaaaaaaaaaaaaabbbbb"], 10)
-    assert len(set(shown)) == 2
-
-
 @pytest.mark.parametrize(
     ("label", "shown", "titled"), [(" ", "␣", "“␣”"), ("  ", "␣␣", "“␣␣”"), ("", '""', '""')]
 )
@@ -125,15 +93,3 @@ def test_a_label_without_letters_is_seen_wherever_labels_are(label, shown, title
     assert f"({shown} → cat)" in told
     assert f"\n1 {shown} " in told
     assert attncli("compute", *asked, "-f", "json").good().json["key_labels"][1] == label
-
-
-def test_a_row_without_letters_has_a_name_in_pictures_and_judgements(folder, attncli):
-    (folder / "p.yaml").write_text('q: [[1], [2]]\nk: [[1], [2]]\ntokens: ["a", ""]\n')
-    attncli("heatmap", "p.yaml", "--out", "p.svg").good()
-    assert '>""<' in (folder / "p.svg").read_text().replace("&quot;", '"')
-    heads = "q: [[[1], [2]], [[2], [3]]]\nk: [[[1], [2]], [[2], [3]]]\n"
-    (folder / "h.yaml").write_text(heads + 'layout: hsd\ntokens: ["a", ""]\n')
-    assert 'query 1, "" (one of 2)' in attncli("heatmap", "h.yaml", "--rows", "1").good().text
-    np.save("out.npy", np.array([[0.5, 0.5], [9, 9]]))
-    told = attncli("check", "p.yaml", "--expect", "weights=out.npy").text
-    assert 'query 1 ("")' in told

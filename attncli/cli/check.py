@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attncli.cli.drawing import Target, as_metadata, figure_target, write_figure
+from attncli.cli.drawing import as_metadata, figure_kind, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
 from attncli.cli.gradients import grad_files, upstream_of
 from attncli.cli.options import (
@@ -21,11 +21,11 @@ from attncli.cli.question import ask, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
     console,
+    limits,
     note,
     print_document,
     progress_bar,
     say,
-    shows_unicode,
 )
 from attncli.errors import ShapeError, UsageError
 from attncli.errors.names import GRADIENTS, OUTPUTS, gradient_name
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.cli.drawing import Kind
     from attncli.cli.question import Asked
     from attncli.loading.contents import LoadedArray
     from attncli.problem.problem import Problem
@@ -98,13 +99,13 @@ def check(
     judging.expect = judging.expect or recorded
     if judging.diff and GRADIENTS.keys() & _expected(judging.expect):
         raise UsageError("--diff draws outputs; found a gradient")
-    target = None if judging.diff is None else figure_target("--diff", judging.diff)
+    kind = None if judging.diff is None else figure_kind("--diff", judging.diff)
     with progress_bar(_waited_for(judging), counted=False, quiet=run.quiet):
-        report, question, beside = _judge_one(judging, pick, average, grads, options, run, target)
+        report, question, beside = _judge_one(judging, pick, average, grads, options, run)
     try:  # who reads the report may close it, and who asked for a picture gets it
-        if target is not None:
+        if judging.diff is not None and kind is not None:
             asked = as_metadata(options, {"expect": judging.expect}, average)
-            _draw(report, question.problem, target, asked, run)
+            _draw(report, question.problem, judging.diff, kind, asked, run)
     finally:
         _tell(report, judging, run, beside)
     if not report.passed:
@@ -118,7 +119,6 @@ def _judge_one(
     grads: GradientOptions,
     options: ProblemOptions,
     run: RunOptions,
-    target: Target | None = None,
 ) -> tuple[CheckReport, Asked, CheckReport | None]:
     """Return the report on the outputs of one problem, the problem, and the report beside it."""
     from attncli.loading import split_member
@@ -130,10 +130,9 @@ def _judge_one(
     read_files = [*files.values(), *other.values(), *grad_files(grads)]
     with advice(quiet=run.quiet):
         question = ask(options, pick, run, more=read_files, example=False)
-        if target is not None:
-            judged_files = [split_member(file)[0] for file in read_files]
-            refuse_inputs([target.path], [*question.inputs, *judged_files])
-            refuse_unwritable([target.path])
+        outputs = [] if judging.diff is None else [judging.diff]
+        refuse_inputs(outputs, [*question.inputs, *(split_member(file)[0] for file in read_files)])
+        refuse_unwritable(outputs)
 
         backward = not GRADIENTS.keys().isdisjoint(files)
         if grads.grad and not backward:
@@ -235,8 +234,7 @@ def _outputs(
     if "context" in read:
         question.warn_unprojected()
     _advise_on_orders(read, problem)
-    whole = question.whole or problem
-    axes = AnswerAxes(problem, whole, question.picked, averaged=average.average_heads)
+    axes = AnswerAxes(problem, question.whole, question.picked, averaged=average.average_heads)
     expected = {
         n: real_array(f"{n} ({files[n]})", axes.of(n, each.values, is_table=each.is_table))
         for n, each in read.items()
@@ -304,17 +302,21 @@ def _tell(
         print_document(json_text(told))
         return
     screen = console(run.color)
-    for part in renderables(report, unicode=shows_unicode()):
+    for part in renderables(report, limits(run.color)):
         screen.print(part)
     if beside is not None:
         screen.print(beside_line(report, beside, str(judging.beside)))
 
 
 def _draw(
-    report: CheckReport, problem: Problem, target: Target, asked: Mapping[str, str], run: RunOptions
+    report: CheckReport,
+    problem: Problem,
+    path: str,
+    kind: Kind,
+    asked: Mapping[str, str],
+    run: RunOptions,
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
-    from attncli.view.figure.drawing import Look
     from attncli.view.pictures.report import report_picture
 
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
@@ -330,7 +332,5 @@ def _draw(
     if strange:
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=run.quiet)
-    # They have no number that could be written into their cells.
-    look = Look(annotate=False) if strange else Look()
-    for words in write_figure(picture, target, look, asked):
+    for words in write_figure(picture, path, kind, asked):
         note(words, quiet=run.quiet)

@@ -18,18 +18,27 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.output import Request, limits_of, streamed, write
-from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
+from attncli.cli.question import (
+    Asked,
+    ask_or_read,
+    finished_only,
+    given_maps,
+    refuse_average_of_one,
+)
 from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import advice, progress_bar
+from attncli.errors import UsageError
 from attncli.errors.names import INPUTS, OUTPUTS, SUMMARIES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.text import Text
 
+    from attncli.gather import Finished
     from attncli.problem.problem import Problem
     from attncli.problem.result import Attention
-    from attncli.view.tables import Limits
+    from attncli.save.formats import Results
+    from attncli.view.limits import Limits
 
 __all__ = ["compute"]
 
@@ -71,24 +80,60 @@ def compute(
         )
         if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
-        if merge.merge is not None or not isinstance(asked, Asked):
-            from attncli.cli.finished import show_finished
+        if merge.merge is not None:
             from attncli.cli.merging import merged
 
-            finished = merged(asked, merge, run)
-            usual: tuple[str, ...] = () if merge.merge is None else ("weights",)
-            show_finished(finished, output, pick, average, run, digits.decimals, usual)
-            return
-        usual = OUTPUTS[: 1 if asked.problem.value is None else 2]
-        averaged = average.average_heads
-        read = (*asked.inputs, *grad_files(grads))
-        request = Request.of(output, usual, read, averaged=averaged)
-        request.refuse_unheld(_shapes(asked.problem, averaged=averaged))
-        if "context" in request.asked:
-            asked.warn_unprojected()
-        held = computed(request.asked, grads, asked, options, run.threads)
-        held |= {n: asked.problem.input(n) for n in INPUTS if n in request.asked}
-        _answer(asked, request, held, digits.decimals, run)
+            asked = merged(asked, merge, run)
+        if isinstance(asked, Asked):
+            _answer(asked, output, average, grads, options, digits.decimals, run)
+        else:
+            usual = ("weights",) if merge.merge else ()
+            _show_finished(asked, output, pick, average, usual, digits.decimals, run)
+
+
+def _show_finished(
+    finished: Finished,
+    output: OutputOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    usual: tuple[str, ...],
+    decimals: int,
+    run: RunOptions,
+) -> None:
+    """Print and save finished weights, or those of words, and what they come to."""
+    from attncli.engine.averaging import refuse_without_heads
+
+    request = Request.of(output, usual, finished.inputs, averaged=average.average_heads)
+    if not request.names or not request.asked <= {"weights", *SUMMARIES}:
+        if usual:
+            raise UsageError("--merge joins the weights of subwords: show weights, stats or top")
+        raise finished_only(finished)
+    weights, picked = given_maps(finished, pick)
+    if request.averaged:
+        refuse_without_heads(weights.axes)
+        weights = weights.averaged()
+    summaries = Summaries(weights, output.top_keys, picked, quiet=run.quiet)
+    arrays = {"weights": weights.in_user_axes}
+    request.refuse_unheld({"weights": arrays["weights"].shape})
+
+    def results(names: tuple[str, ...]) -> Results:
+        layout = "bsd" if weights.axes == "b" else None
+        return request.results(names, arrays, summaries, layout)
+
+    def tables(limits: Limits) -> Iterator[Text]:
+        from attncli.view.answer import finished_parts
+
+        for name in request.names:
+            if name == "weights":
+                yield from finished_parts(weights, limits, picked, mean=request.averaged)
+            else:
+                yield from summaries.parts(name, limits)
+
+    write([(save, results(save.names)) for save in request.saves])
+    if output.is_tables:
+        request.show(tables(limits_of(output, run, decimals)), run)
+    else:
+        request.write(results(request.names))
 
 
 def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
@@ -103,21 +148,36 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
     return shapes | inputs | problem.gradient_shapes
 
 
-def _answer(asked: Asked, request: Request, given: Arrays, decimals: int, run: RunOptions) -> None:
+def _answer(
+    asked: Asked,
+    output: OutputOptions,
+    average: AverageOptions,
+    grads: GradientOptions,
+    options: ProblemOptions,
+    decimals: int,
+    run: RunOptions,
+) -> None:
     """Compute what is asked for, beside inputs and gradients; save it and show it."""
-    from attncli.summaries.row_blocks import Computed
+    from attncli.summaries.maps import Computed
 
-    problem = asked.problem
-    weights = Computed(problem, run.threads)
-    summaries = Summaries(weights, request.output.top_keys, asked.picked, quiet=run.quiet)
+    problem, averaged = asked.problem, average.average_heads
+    usual = OUTPUTS[: 1 if problem.value is None else 2]
+    read = (*asked.inputs, *grad_files(grads))
+    request = Request.of(output, usual, read, averaged=averaged)
+    request.refuse_unheld(_shapes(problem, averaged=averaged))
+    if "context" in request.asked:
+        asked.warn_unprojected()
+    given = computed(request.asked, grads, asked, options, run.threads)
+    given |= {name: problem.input(name) for name in INPUTS if name in request.asked}
+    weights = Computed(problem, threads=run.threads)
+    summaries = Summaries(weights, output.top_keys, asked.picked, quiet=run.quiet)
     answer = _solve_and_save(problem, request, given, summaries, run)
-    if request.output.is_tables:  # a closed stdout is told of when the files are written
-        limits = limits_of(request.output, run, decimals)
-        held = _arrays(given, answer, request.names)
+    held = _arrays(given, answer, request.names)
+    if output.is_tables:  # a closed stdout is told of when the files are written
+        limits = limits_of(output, run, decimals)
         request.show(_tables(asked, request, held, summaries, limits, run), run)
     else:
-        arrays = _arrays(given, answer, request.names)
-        request.write(request.results(request.names, arrays, summaries, _batched(problem)))
+        request.write(request.results(request.names, held, summaries, _batched(problem)))
 
 
 def _batched(problem: Problem) -> str | None:
@@ -153,7 +213,7 @@ def _solve_and_save(
                 arrays = _arrays(given, answer, save.names)
                 results = request.results(save.names, arrays, summaries, _batched(problem))
                 outputs.append((save, results))
-        write(outputs, quiet=run.quiet)
+        write(outputs)
     return replace(answer, **dict.fromkeys(into))
 
 
@@ -209,8 +269,9 @@ def _part_shown(
     from attncli.engine.averaging import average_weights
 
     batches, heads, queries, _ = problem.shape
-    some = heads if averaged else min(heads, limits.heads)
-    entries = min(batches, -(-limits.heads // (1 if averaged else some)))
+    most = limits.heads or batches * heads
+    some = heads if averaged else min(heads, most)
+    entries = min(batches, -(-most // (1 if averaged else some)))
     rows = 0, min(queries, limits.rows or queries)
     part = problem.select(batch=range(entries), head=range(some), rows=rows)
     others = [name for name in names if not (averaged and name == "weights")]

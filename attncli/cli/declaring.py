@@ -8,7 +8,8 @@ from typer import Argument, BadParameter, Option
 __all__ = [
     "HEADINGS", "JUDGING", "LABELS", "LIST", "MOST_USED", "PICTURE", "RULES", "RUN", "SCORES",
     "SELF", "SHAPES", "SHOWN",
-    "file_argument", "list_of", "number", "one_of", "option", "positive", "switch", "whole",
+    "count", "file_argument", "list_of", "number", "number_option", "one_of", "option", "positive",
+    "switch", "whole",
 ]  # fmt: skip
 
 # The headings of the help, and what stands for the value of an option.
@@ -33,20 +34,10 @@ LIST = "LIST or FILE"
 def option(
     panel: str, metavar: str | None, words: str, *names: str, default: Any = None, **more: Any
 ) -> Any:
-    """Return the field of an option: its heading, the word for its value, and its meaning.
+    """Return the field of an option: its heading, the word for its value, its meaning and names.
 
-    Parameters
-    ----------
-    panel : str
-        The heading of the help under which it stands.
-    metavar : str or None
-        None for a switch, and where the values that there are say enough.
-    words : str
-    *names : str
-        Its names; without them, that of the field.
-    default : object
-    **more : object
-        As Typer's `Option` takes it.
+    There is no word for the value where those that there are say enough. Without names, the
+    option has that of the field. The rest is as Typer's `Option` takes it.
     """
     told = Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)
     return field(default=default, metadata={"option": told})
@@ -55,6 +46,18 @@ def option(
 def switch(panel: str, words: str, *names: str) -> Any:
     """Return the field of an option without a value."""
     return option(panel, None, words, *names, default=False)
+
+
+def count(
+    panel: str, metavar: str, words: str, *, least: int | None = None, most: int | None = None
+) -> Any:
+    """Return the field of a whole number."""
+    return option(panel, metavar, words, parser=whole(least, most))
+
+
+def number_option(panel: str, words: str) -> Any:
+    """Return the field of a number."""
+    return option(panel, "NUMBER", words, parser=number)
 
 
 def file_argument(words: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attncli import __version__
 from attncli.errors import UsageError
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from attncli.cli.options import AverageOptions, ProblemOptions
-    from attncli.view.figure.drawing import Look
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["Target", "as_metadata", "figure_target", "refuse_unknown_map", "write_figure"]
+__all__ = ["Kind", "as_metadata", "figure_kind", "refuse_unknown_map", "write_figure"]
 
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
@@ -29,15 +28,8 @@ _MOST_PIXELS = 100_000_000
 _MOST_NAMED, _LONGEST_NAME = 2, 24
 
 
-class Target(NamedTuple):
-    """A file for a figure, and the format that its name asks for."""
-
-    path: str
-    kind: Kind
-
-
-def figure_target(option: str, path: str) -> Target:
-    """Return where a figure goes; PNG where a name such as /dev/stdout asks for no format.
+def figure_kind(option: str, path: str) -> Kind:
+    """Return the format of a figure; PNG where a name such as /dev/stdout asks for none.
 
     Raises
     ------
@@ -48,11 +40,11 @@ def figure_target(option: str, path: str) -> Target:
 
     suffix = Path(path).suffix.lower()
     if path and not suffix and is_direct(path):
-        return Target(path, "png")
+        return "png"
     if suffix not in _FORMATS:
         page = ", or an .html page" if option == "--out" else ""
         raise UsageError(f"{option}: expected a .png, .svg or .pdf file{page}; found {path!r}")
-    return Target(path, _FORMATS[suffix])
+    return _FORMATS[suffix]
 
 
 def refuse_unknown_map(name: str | None) -> None:
@@ -82,46 +74,40 @@ def as_metadata(
 
 
 def write_figure(
-    picture: Picture, target: Target, look: Look, options: Mapping[str, str]
+    picture: Picture, path: str, kind: Kind, options: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Draw a picture into a file; return what its reader must know, a sentence each.
 
-    Parameters
-    ----------
-    picture : Picture
-    target : Target
-    look : Look
-    options : mapping of str to str
-        What was asked for, for the file's metadata.
+    What was asked for, `options`, goes into the file's metadata.
     """
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw
     from attncli.view.figure.render import render
     from attncli.view.pictures.sizes import NoRoomError
 
-    _refuse_too_much(picture, look)
+    _refuse_too_much(picture)
     # Nothing here differs between two equal runs: same input, same bytes.
-    metadata = {"Software": f"attncli {__version__}", "what": picture.what, **options}
+    metadata = {"Software": f"attncli {__version__}", "what": picture.look.what, **options}
     try:
-        drawn = draw(picture, look)
-        if target.kind == "png":
+        drawn = draw(picture)
+        if kind == "png":
             _refuse_pixels(drawn.figure)
-        data = render(drawn.figure, target.kind, metadata=metadata)
+        data = render(drawn.figure, kind, metadata=metadata)
     except NoRoomError as error:
         raise UsageError(
             f"--size: {error}",
             hint="give it more room, or draw fewer heads, --rows or --cols, or --no-annotate",
         ) from None
     except ValueError as error:
-        if not look.math:
+        if not picture.look.math:
             raise
         raise UsageError(f"--math: {' '.join(str(error).split())}") from None
-    with whole_file(target.path) as stream:
+    with whole_file(path) as stream:
         stream.write(data)
-    return tuple(_notes(drawn.picture, target.kind))
+    return tuple(_notes(drawn.picture, kind))
 
 
-def _refuse_too_much(picture: Picture, look: Look) -> None:
+def _refuse_too_much(picture: Picture) -> None:
     """Refuse more maps or numbers than anyone could read."""
     from attncli.view.figure.drawing import MOST_NUMBERS, MOST_PANELS
 
@@ -132,7 +118,7 @@ def _refuse_too_much(picture: Picture, look: Look) -> None:
             hint="choose some with --batch and --head",
         )
     cells = picture.cells[0] * picture.cells[1] * count
-    if look.annotate and cells > MOST_NUMBERS:
+    if picture.look.annotate and cells > MOST_NUMBERS:
         raise UsageError(
             f"--annotate: numbers fit into at most {MOST_NUMBERS} cells; found {cells}",
             hint="choose a part with --rows and --cols, or leave out --annotate",

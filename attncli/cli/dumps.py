@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncli.cli.terminal import console, print_document, progress_bar
+from attncli.cli.terminal import console, limits, print_document, progress_bar
 from attncli.errors import AttnError, InputError
 
 if TYPE_CHECKING:
@@ -16,20 +15,12 @@ if TYPE_CHECKING:
 
     from attncli.cli.options import CheckOptions, ProblemOptions, RunOptions
     from attncli.referee.report import CheckReport
+    from attncli.view.dumps import Judged
 
-__all__ = ["Judged", "dump_files", "judge_files", "judged_members", "options_of", "tell_all"]
+__all__ = ["dump_files", "judge_files", "judged_members", "options_of", "tell_all"]
 
 # Files of a folder that can hold inputs and outputs together.
 _ENDINGS = {".npz", ".safetensors"}
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What was found of one file: a report, or the error that kept it from being judged."""
-
-    file: str
-    report: CheckReport | None = None
-    error: AttnError | None = None
 
 
 def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
@@ -91,6 +82,8 @@ def judge_files(
     files: Sequence[str], judge: Callable[[str], CheckReport], run: RunOptions
 ) -> list[Judged]:
     """Judge one file after the other; an error of one does not hide the others."""
+    from attncli.view.dumps import Judged
+
     found = []
     with progress_bar(f"judging {len(files)} files", quiet=run.quiet) as told:
         for number, file in enumerate(files):
@@ -118,5 +111,5 @@ def tell_all(found: Sequence[Judged], judging: CheckOptions, run: RunOptions) ->
         print_document(json_text(as_dict(found)))
         return
     screen = console(run.color)
-    for part in table_parts(found):
+    for part in table_parts(found, limits(run.color)):
         screen.print(part)

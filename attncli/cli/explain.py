@@ -12,14 +12,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.question import ask_whole
-from attncli.cli.terminal import (
-    advice,
-    color_depth,
-    console,
-    print_document,
-    shows_unicode,
-    width,
-)
+from attncli.cli.terminal import advice, console, limits, print_document
 from attncli.errors import UsageError
 from attncli.errors.names import SCHEMA
 from attncli.errors.text import json_text
@@ -116,10 +109,8 @@ def _print(
 def _print_text(explanations: list[Explanation], digits: DigitsOptions, run: RunOptions) -> None:
     from attncli.view.explanation.terminal import renderable
 
-    screen, look = console(run.color), (shows_unicode(), color_depth(run.color))
+    screen, shown = console(run.color), limits(run.color)._replace(digits=digits.decimals)
     for number, each in enumerate(explanations):
         if number:
             screen.print("")
-        screen.print(
-            renderable(each, width=width(), digits=digits.decimals, unicode=look[0], depth=look[1])
-        )
+        screen.print(renderable(each, shown))

@@ -59,7 +59,7 @@ def upstream_of(
 
     from attncli.loading import LoadedArray, read_array
 
-    if asked.whole is not None:
+    if asked.whole is not asked.problem:
         raise UsageError("gradients are of the whole problem: leave out --batch and --head")
     files, shapes = _named(options), asked.problem.output_shapes
     found: dict[str, npt.NDArray[Any]] = {}

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
+from typer import BadParameter
+
 from attncli.cli.declaring import MOST_USED, PICTURE, number, option, switch, whole
-from attncli.cli.drawing import as_metadata, figure_target, refuse_unknown_map, write_figure
+from attncli.cli.drawing import as_metadata, figure_kind, refuse_unknown_map, write_figure
 from attncli.cli.options import (
     AverageOptions,
     MergeOptions,
@@ -16,27 +18,16 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
-from attncli.cli.terminal import (
-    advice,
-    color_depth,
-    height,
-    is_terminal,
-    note,
-    print_text,
-    progress_bar,
-    shows_unicode,
-    width,
-)
+from attncli.cli.question import Asked, ask_or_read, maps_of, refuse_average_of_one
+from attncli.cli.terminal import advice, is_terminal, limits, note, print_text, progress_bar
 from attncli.errors import ShapeError, UsageError
 from attncli.errors.text import places, quoted
 
 if TYPE_CHECKING:
     from attncli.gather import Finished
     from attncli.numerics.indices import Picked
-    from attncli.summaries.maps import Maps
-    from attncli.view.pictures.making import Wish
-    from attncli.view.pictures.picture import Picture
+    from attncli.summaries.maps import Computed, Given, Maps
+    from attncli.view.pictures.picture import Look, Picture
 
 __all__ = ["PictureOptions", "heatmap"]
 
@@ -150,13 +141,26 @@ class PictureOptions:
             )
 
     @property
-    def decimals(self) -> int:
-        """Digits of the numbers in cells."""
-        return 2 if self.digits is None else self.digits
+    def look(self) -> Look:
+        """The same as a picture takes it."""
+        from attncli.view.pictures.picture import Look
 
-    @property
-    def inches(self) -> tuple[float, float] | None:
-        """The figure across and up; infinite where any height will do."""
+        return Look(
+            what=self.what,
+            vmax=self._end(),
+            log=self.log,
+            annotate=self.annotate,
+            digits=2 if self.digits is None else self.digits,
+            cmap=self.cmap,
+            dpi=self.dpi or _DPI,
+            size=self._inches(),
+            font_size=self.font_size or _FONT_SIZE,
+            transparent=self.transparent,
+            math=self.math,
+        )
+
+    def _inches(self) -> tuple[float, float] | None:
+        """Return the figure across and up; infinite where any height will do."""
         if self.size is None:
             return None
         parts = re.split("[x×X]", self.size)
@@ -168,27 +172,14 @@ class PictureOptions:
             )
         return sides[0], sides[1] if len(sides) > 1 else inf
 
-    @property
-    def end(self) -> float | None:
-        """The end of the colour scale, or None for auto."""
+    def _end(self) -> float | None:
+        """Return the end of the colour scale, or None for auto."""
         if self.vmax == "auto":
             return None
-        from attncli.loading.number import (
-            DECIMAL_POINTS,
-            NumberOverflowError,
-            has_decimal_comma,
-            parse_number,
-        )
-
         try:
-            found = parse_number(self.vmax)
-        except NumberOverflowError as error:
-            raise UsageError(f"--vmax: {error}") from None
-        if found is None:
-            raise UsageError(
-                f"--vmax: expected auto or a number; found {quoted(self.vmax)}",
-                hint=DECIMAL_POINTS if has_decimal_comma(self.vmax) else None,
-            )
+            found = number(self.vmax)
+        except BadParameter as error:
+            raise UsageError(f"--vmax: {error.message}, or auto") from None
         if not isfinite(found) or found < _LEAST_END:
             raise UsageError(f"--vmax: expected auto or a number above 0; found {found:g}")
         return found
@@ -215,7 +206,6 @@ def heatmap(
     """
     from attncli.loading import split_member
     from attncli.save.files import refuse_inputs, refuse_unwritable
-    from attncli.view.pictures.making import Wish
 
     if drawing.out is not None and drawing.out.lower().endswith((".html", ".htm")):
         from attncli.cli.page import write_page
@@ -223,50 +213,38 @@ def heatmap(
         write_page(drawing, pick, average, merge, options, run)
         return
     outputs = [drawing.out] if drawing.out else []
-    subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
+    more = [drawing.minus] if drawing.minus else []
     refuse_average_of_one(pick, average)
     _refuse_beside(drawing, average, merge)
-    wish = Wish(
-        drawing.what,
-        vmax=drawing.end,
-        log=drawing.log,
-        dpi=drawing.dpi or _DPI,
-        size=drawing.inches,
-    )
-    target = None if drawing.out is None else figure_target("--out", drawing.out)
+    look = drawing.look
+    kind = None if drawing.out is None else figure_kind("--out", drawing.out)
     refuse_unwritable(outputs)
     refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
-        more = [] if drawing.minus is None else [drawing.minus]
         chosen = pick if merge.merge is None else PickOptions()
         asked = ask_or_read(options, chosen, run, more=more, kind=drawing.what, saved=True)
         if merge.merge is not None:
             from attncli.cli.merging import merged
 
             asked = merged(asked, merge, run)
-        refuse_inputs(outputs, [*asked.inputs, *subtracted])
-        picked = asked.picked if isinstance(asked, Asked) else pick.among(asked.counts, asked.axes)
+        refuse_inputs(outputs, [*asked.inputs, *(split_member(file)[0] for file in more)])
+        maps, picked = maps_of(asked, pick, run, drawing.what)
         title = _title(drawing, picked, average, merge) if drawing.title is None else drawing.title
-        wish = replace(wish, picked=picked, title=title)
-        picture = _picture(asked, wish, drawing, average, options, run)
-    if target is None:
-        _show(picture, drawing, run)
+        look = replace(
+            look,
+            title=title,
+            rows=_range("--rows", drawing.rows, maps, "query"),
+            columns=_range("--cols", drawing.cols, maps, "key"),
+        )
+        second = None
+        if drawing.minus is not None:
+            second = _subtrahend(asked, maps, drawing.minus, picked, options)
+        picture = _picture(maps, second, look, picked, drawing, average, run)
+    if drawing.out is None or kind is None:
+        _show(picture, run)
         return
-    from attncli.view.figure.drawing import Look
-
-    look = Look(
-        cmap=drawing.cmap,
-        annotate=drawing.annotate,
-        digits=drawing.decimals,
-        dpi=wish.dpi,
-        size=wish.size,
-        font_size=drawing.font_size or _FONT_SIZE,
-        transparent=drawing.transparent,
-        math=drawing.math,
-    )
-    for words in write_figure(
-        picture, target, look, _options(options, drawing, pick, average, merge)
-    ):
+    metadata = _options(options, drawing, pick, average, merge)
+    for words in write_figure(picture, drawing.out, kind, metadata):
         note(words, quiet=run.quiet)
 
 
@@ -290,73 +268,47 @@ def _refuse_beside(drawing: PictureOptions, average: AverageOptions, merge: Merg
 
 
 def _picture(
-    asked: Asked | Finished,
-    wish: Wish,
+    maps: Computed | Given,
+    second: Maps | None,
+    look: Look,
+    picked: Picked,
     drawing: PictureOptions,
     average: AverageOptions,
-    options: ProblemOptions,
     run: RunOptions,
 ) -> Picture:
-    """Return the picture of what is asked for, computed some rows at a time."""
+    """Return the picture of some maps, or of what is left of them, computed some rows at a time."""
     from attncli.engine.averaging import refuse_without_heads
     from attncli.errors import warn
     from attncli.problem.advice import fully_masked_advice
-    from attncli.summaries.maps import ComputedMaps, Difference, Mean
+    from attncli.summaries.maps import SINK_NOTE, Computed, Difference, Mean
     from attncli.view.pictures.making import difference_picture, picture_of
-    from attncli.view.sinks import SINK_NOTE
 
+    if average.average_heads:
+        refuse_without_heads(maps.axes)
     with progress_bar(quiet=run.quiet) as progress:
-        maps: Maps
-        if isinstance(asked, Asked):
-            maps = ComputedMaps(asked.problem, wish.what == "scores", run.threads, progress)
+        if second is not None:
+            than = str(drawing.minus).rpartition("/")[2]
+            picture = difference_picture(Difference(maps, second), look, picked, than, progress)
         else:
-            maps = _finished_maps(asked, wish)
-        if average.average_heads:
-            refuse_without_heads(maps.axes)
-        labels = maps.labels
-        wish = replace(
-            wish,
-            rows=_range("--rows", drawing.rows, maps, labels[0], "query"),
-            columns=_range("--cols", drawing.cols, maps, labels[1], "key"),
-        )
-        if drawing.minus is not None:
-            second = _subtrahend(asked, maps, drawing.minus, wish.picked, options)
-            picture = difference_picture(Difference(maps, second), wish, _name_of(drawing.minus))
-        else:
-            picture = picture_of(Mean(maps) if average.average_heads else maps, wish)
-    if isinstance(maps, ComputedMaps):
+            drawn = Mean(maps) if average.average_heads else maps
+            picture = picture_of(drawn, look, picked, progress=progress)
+    if isinstance(maps, Computed):
         if maps.fully_masked:
             warn(fully_masked_advice(maps.problem, maps.fully_masked))
-        if maps.sinks_take and drawing.what == "weights" and drawing.minus is None:
+        if maps.sinks_take and drawing.what == "weights" and second is None:
             picture = replace(picture, remarks=(*picture.remarks, SINK_NOTE))
     return picture
 
 
-def _finished_maps(finished: Finished, wish: Wish) -> Maps:
-    from attncli.summaries.maps import FinishedMaps
-
-    taken = finished.weights if wish.what == "weights" else finished.scores
-    labels = finished.query_labels, finished.key_labels
-    hidden = finished.hidden_cells(wish.picked)
-    return FinishedMaps(taken(wish.picked), finished.axes, labels, hidden)
-
-
 def _range(
-    name: str,
-    words: str | None,
-    maps: Maps,
-    labels: tuple[str, ...] | None,
-    of: Literal["query", "key"],
+    name: str, words: str | None, maps: Maps, of: Literal["query", "key"]
 ) -> tuple[int, int] | None:
     from attncli.problem.labels import named_range
 
     if words is None:
         return None
-    return named_range(name, words, maps.shape[of == "key"], labels, of=of)
-
-
-def _name_of(file: str) -> str:
-    return file.rpartition("/")[2]
+    axis = of == "key"
+    return named_range(name, words, maps.shape[2 + axis], maps.labels[axis], of=of)
 
 
 def _subtrahend(
@@ -364,8 +316,9 @@ def _subtrahend(
 ) -> Maps:
     """Return the finished weights that are subtracted; they may hold only what is picked."""
     from attncli.gather import Finished, advise_on_dtype, gather
+    from attncli.problem.arguments import shape_text
     from attncli.problem.labels import advise_on_order
-    from attncli.summaries.maps import FinishedMaps
+    from attncli.summaries.maps import Given
 
     second = gather([file], dtype=options.dtype, header=options.header, layer=options.layer)
     if not isinstance(second, Finished):
@@ -374,28 +327,23 @@ def _subtrahend(
             hint=f"attncli compute {file} --show weights --save weights.npy makes them",
         )
     advise_on_dtype(options.dtype, bfloat16=asked.bfloat16 or second.bfloat16)
-    if isinstance(asked, Asked):
-        name = "the weights computed here"
-        batched = "h" not in first.axes and picked.head is None
-    else:
-        name, batched = asked.name, asked.batched
-    second = second._replace(batched=batched)
-    own = FinishedMaps(second.weights(picked.within(second.counts)))
-    if (own.counts, own.shape) != (first.counts, first.shape):
+    name = "the weights computed here" if isinstance(asked, Asked) else asked.name
+    batched = "h" not in first.axes and not isinstance(picked.head, int)
+    second = second._replace(batched=batched if isinstance(asked, Asked) else asked.batched)
+    own = Given(second.weights(picked.within(second.counts)))
+    if own.shape != first.shape:
+        # Without batch or head where there is one of them.
+        shapes = [
+            shape_text((*(n for n in maps.shape[:2] if n > 1), *maps.shape[2:]))
+            for maps in (first, own)
+        ]
         raise ShapeError(
-            f"{name} and {second.name} have the shapes {_shape(first)} and {_shape(own)}: "
+            f"{name} and {second.name} have the shapes {' and '.join(shapes)}: "
             "expected weights of the same shape"
         )
     for labels, known in zip((second.query_labels, second.key_labels), first.labels, strict=True):
         advise_on_order(second.name, labels, name, known)
     return own
-
-
-def _shape(maps: Maps) -> str:
-    """Return the shape (B, H, L, S) without batch or head where there is one of them."""
-    from attncli.problem.arguments import shape_text
-
-    return shape_text((*(count for count in maps.counts if count > 1), *maps.shape))
 
 
 def _title(
@@ -426,21 +374,13 @@ def _options(
     return as_metadata(options, {**vars(pick), **vars(merge), **looks}, average)
 
 
-def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:
+def _show(picture: Picture, run: RunOptions) -> None:
     from attncli.view.blocks.drawing import draw_blocks
     from attncli.view.pictures.sizes import NoRoomError
 
+    most = _MOST_MAPS if is_terminal() else None
     try:
-        text = draw_blocks(
-            picture,
-            width=width(),
-            height=height(),
-            color=color_depth(run.color),
-            unicode=shows_unicode(),
-            annotate=drawing.annotate,
-            digits=drawing.decimals,
-            most=_MOST_MAPS if is_terminal() else None,
-        )
+        text = draw_blocks(picture, limits(run.color)._replace(heads=most))
     except NoRoomError as error:
         raise UsageError(
             f"--annotate: {error}",

@@ -10,15 +10,7 @@ import typer
 from attncli.cli.declaring import MOST_USED, SHAPES, file_argument, option, switch
 from attncli.cli.ending import WRONG
 from attncli.cli.options import ScreenOptions
-from attncli.cli.terminal import (
-    advice,
-    console,
-    is_terminal,
-    piped_in,
-    print_document,
-    say_error,
-    shows_unicode,
-)
+from attncli.cli.terminal import advice, console, limits, piped_in, print_document, say_error
 from attncli.errors import AttnError, UsageError
 from attncli.errors.names import SCHEMA
 from attncli.errors.text import counted, json_text, printable
@@ -102,9 +94,11 @@ def _calls_of(file: str) -> list[dict[str, Any]]:
 def _print_calls(folders: dict[str, list[dict[str, Any]]], color: str) -> None:
     from attncli.view.dumps import calls_table
 
+    screen = console(color)
     for folder, calls in folders.items():
-        console(color).print(f"{printable(folder)}: {counted(len(calls), 'recorded call')}")
-        console(color).print(calls_table(calls))
+        screen.print(f"{printable(folder)}: {counted(len(calls), 'recorded call')}")
+        for part in calls_table(calls, limits(color)):
+            screen.print(part)
 
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
@@ -154,6 +148,5 @@ def _print_tables(found: list[FileInfo], color: str) -> None:
 
     screen = console(color)
     for each in found:
-        width = screen.width if is_terminal() else None
-        for part in info_parts(each, _layers(each), width=width, unicode=shows_unicode()):
+        for part in info_parts(each, _layers(each), limits(color)):
             screen.print(part)

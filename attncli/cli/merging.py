@@ -21,8 +21,6 @@ __all__ = ["merged"]
 def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Finished:
     """Return the weights of words, as if they had been finished before.
 
-    Finished weights stay as they are where no words are asked for.
-
     Raises
     ------
     UsageError
@@ -30,36 +28,26 @@ def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Fin
     ShapeError
         A file has groups for another number of tokens.
     """
-    import numpy as np
-
-    from attncli.gather.finished import Finished
     from attncli.numerics.indices import EVERYTHING
     from attncli.summaries.words import merged_hidden, merged_weights
 
     if isinstance(asked, Asked):
         asked = _computed(asked, run)
-    elif merge.merge is None:
-        return asked
-    note(
-        "subwords are joined: weights are summed over keys, averaged over queries", quiet=run.quiet
-    )
+    words = "subwords are joined: weights are summed over keys, averaged over queries"
+    note(words, quiet=run.quiet)
     weights, hidden = asked.weights(EVERYTHING), asked.hidden_cells(EVERYTHING)
-    groups = _groups(merge)
+    groups, file = _groups(merge), [] if merge.merge == "words" else [str(merge.merge)]
     queries = _words("queries", asked.query_labels, weights.shape[-2], groups)
     keys = _words("keys", asked.key_labels, weights.shape[-1], groups)
-    values = merged_weights(weights, queries, keys)
-    lead = asked.values.shape[:-2]
-    return Finished(
-        values.reshape(*lead, *values.shape[-2:]),
-        f"{asked.name}, by words",
-        (*asked.inputs, *([] if merge.merge in (None, "words") else [str(merge.merge)])),
-        queries.names,
-        keys.names,
-        asked.bfloat16,
-        asked.batched,
-        None
-        if hidden is None
-        else np.reshape(merged_hidden(hidden, queries, keys), (*lead, *values.shape[-2:])),
+    shape = *asked.values.shape[:-2], len(queries.names), len(keys.names)
+    gone = None if hidden is None else merged_hidden(hidden, queries, keys).reshape(shape)
+    return asked._replace(
+        values=merged_weights(weights, queries, keys).reshape(shape),
+        name=f"{asked.name}, by words",
+        inputs=(*asked.inputs, *file),
+        query_labels=queries.names,
+        key_labels=keys.names,
+        hidden=gone,
     )
 
 

@@ -18,14 +18,14 @@ from attncli.cli.declaring import (
     SELF,
     SHAPES,
     SHOWN,
+    count,
     file_argument,
     list_of,
-    number,
+    number_option,
     one_of,
     option,
     positive,
     switch,
-    whole,
 )
 from attncli.cli.terminal import note
 from attncli.errors import UsageError
@@ -62,27 +62,17 @@ class ProblemOptions:
     )
     plain: bool = switch(MOST_USED, "Plain dot product: scale 1.")
     mask: str | None = option(
-        MOST_USED,
-        "FILE",
-        "True or 1 where a query may attend to a key; broadcasts to the weights' shape.",
+        MOST_USED, "FILE", "True or 1 where a query may attend to a key; broadcasts to the weights."
     )
     causal: bool = switch(
         MOST_USED, "No query sees a key after its own position (see --causal-align)."
     )
-    scale: float | None = option(
-        SCORES,
-        "NUMBER",
-        "Factor of query·key. Default: 1/√D for the dot product, 1 for any other --score.",
-        parser=number,
+    scale: float | None = number_option(
+        SCORES, "Factor of query·key. Default: 1/√D for the dot product, 1 for any other --score."
     )
-    bias: str | None = option(
-        SCORES, "FILE", "Added to the scores; broadcasts to the weights' shape; may hold -inf."
-    )
-    softcap: float | None = option(
-        SCORES,
-        "NUMBER",
-        "Squeeze raw scores into (-softcap, softcap) with tanh, before bias and mask.",
-        parser=number,
+    bias: str | None = option(SCORES, "FILE", "Added to the scores; broadcasts to the weights.")
+    softcap: float | None = number_option(
+        SCORES, "Squeeze raw scores into (-softcap, softcap) with tanh, before bias and mask."
     )
     alibi: bool = switch(SCORES, "ALiBi, with the slopes of its paper.")
     alibi_slopes: str | None = option(SCORES, LIST, "ALiBi slopes, one for each head.")
@@ -92,17 +82,11 @@ class ProblemOptions:
     rope: Pairing | None = option(
         SCORES, None, "Apply rotary embeddings to query and key first; queries start at the offset."
     )
-    rope_base: float | None = option(
-        SCORES,
-        "NUMBER",
-        "Base of the rotary embedding, rope_theta in a config.json. Default: 10000.",
-        parser=number,
+    rope_base: float | None = number_option(
+        SCORES, "Base of the rotary embedding, rope_theta in a config.json. Default: 10000."
     )
     rope_frequencies: str | None = option(
-        SCORES,
-        LIST,
-        "Radians by which each pair turns per position, instead of a base (inv_freq in "
-        "Transformers); components without a pair are not rotated.",
+        SCORES, LIST, "Radians by which each pair turns per position, instead of a base (inv_freq)."
     )
     score: Score | None = option(
         SCORES, None, "Score function: q·k, their cosine, q W k, or v·tanh(q + k). Default: dot."
@@ -164,8 +148,8 @@ class ProblemOptions:
         "rotated (Qwen 3, OLMo 2; of Gemma 3, 1 plus what it stores).",
     )
     k_norm: str | None = option(SELF, LIST, "Likewise for the key.")
-    norm_eps: float | None = option(
-        SELF, "X", "What these norms add to the mean squares. Default: 1e-6.", parser=number
+    norm_eps: float | None = number_option(
+        SELF, "What these norms add to the mean squares. Default: 1e-6."
     )
     transposed: bool = switch(
         SELF, "W of --wq, --wk, --wv and --wo is (out, in), as nn.Linear stores it."
@@ -185,12 +169,10 @@ class ProblemOptions:
     positions: Literal["sinusoidal"] | None = option(
         SELF, None, "Positional encoding to add to X first."
     )
-    heads: int | None = option(
-        SHAPES, "H", "Split the width of packed 2-D or 3-D inputs into H heads.", parser=whole()
+    heads: int | None = count(
+        SHAPES, "H", "Split the width of packed 2-D or 3-D inputs into H heads."
     )
-    kv_heads: int | None = option(
-        SHAPES, "G", "Number of key and value heads, if fewer than H.", parser=whole()
-    )
+    kv_heads: int | None = count(SHAPES, "G", "Number of key and value heads, if fewer than H.")
     layout: str | None = option(
         SHAPES,
         "AXES",
@@ -198,16 +180,10 @@ class ProblemOptions:
         "shd; bhsd (default), bshd or sbhd.",
         autocompletion=one_of(*LAYOUTS),
     )
-    layer: int | None = option(
-        SHAPES,
-        "N",
-        "Of inputs or outputs of several layers, (layers, …), or of a folder of recorded calls, "
-        "take one layer, counted from 0.",
-        parser=whole(),
+    layer: int | None = count(
+        SHAPES, "N", "Take one of several layers, (layers, …), or of recorded calls, from 0 on."
     )
-    call: int | None = option(
-        SHAPES, "N", "Which recorded call of that layer. Default: the first, 0.", parser=whole()
-    )
+    call: int | None = count(SHAPES, "N", "Which recorded call of that layer. Default: 0.")
     without: str | None = option(
         RULES,
         "NAMES",
@@ -304,12 +280,10 @@ class PickOptions(_Pick):
 class PickOneOptions(_Pick):
     """One batch entry, one head."""
 
-    batch: int | None = option(
-        SHOWN, "B", "Only one batch entry, counted from 0 (-1 is the last one).", parser=whole()
+    batch: int | None = count(
+        SHOWN, "B", "Only one batch entry, counted from 0 (-1 is the last one)."
     )
-    head: int | None = option(
-        SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).", parser=whole()
-    )
+    head: int | None = count(SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).")
 
 
 @dataclass(eq=False, repr=False)
@@ -374,30 +348,20 @@ class OutputOptions(_Formatted):
         "Repeatable.",
     )
     json: bool = _json()
-    top: int | None = option(
-        SHOWN,
-        "N",
-        "Keys that --show top lists for each query. Default: 3.",
-        parser=whole(1),
+    top: int | None = count(
+        SHOWN, "N", "Keys that --show top lists for each query. Default: 3.", least=1
     )
-    max_rows: int | None = option(
-        SHOWN,
-        "N",
-        "Rows of a table; 0 shows all. Default: 20 in a terminal, 64 in a pipe.",
-        parser=whole(0),
+    max_rows: int | None = count(
+        SHOWN, "N", "Rows of a table; 0 shows all. Default: 20, or 64 in a pipe.", least=0
     )
-    max_cols: int | None = option(
+    max_cols: int | None = count(
         SHOWN,
         "N",
         "Columns of a table; 0 shows all. What does not fit a terminal stands below the rest. "
         "Default: what fits, or 64 in a pipe.",
-        parser=whole(0),
+        least=0,
     )
-    with_labels: bool = switch(
-        SHOWN,
-        "Write the names of queries and keys into CSV and TSV, too: above and in front of the "
-        "numbers.",
-    )
+    with_labels: bool = switch(SHOWN, "Write the names of queries and keys into CSV and TSV, too.")
 
     @property
     def is_tables(self) -> bool:
@@ -443,12 +407,12 @@ class ExplainOptions(_Formatted):
         default="text",
     )
     json: bool = _json()
-    keys: int | None = option(
+    keys: int | None = count(
         SHOWN,
         "N",
         "Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: 12, or "
         "all if there are at most 13; in JSON all if there are at most 1,000.",
-        parser=whole(0),
+        least=0,
     )
 
 
@@ -507,12 +471,13 @@ class CheckOptions(_Formatted):
 class DigitsOptions:
     """How many digits a person sees."""
 
-    digits: int | None = option(
+    digits: int | None = count(
         SHOWN,
         "N",
         "Decimals in tables, text and markdown; files and other formats hold every digit. "
         "Default: 4; explain takes 1 or more.",
-        parser=whole(0, 17),
+        least=0,
+        most=17,
     )
 
     @property
@@ -551,9 +516,6 @@ class ScreenOptions:
 class RunOptions(ScreenOptions):
     """How the program runs."""
 
-    threads: int | None = option(
-        RUN,
-        "N",
-        "The most threads to use. Default: all cores that the process may use.",
-        parser=whole(1),
+    threads: int | None = count(
+        RUN, "N", "The most threads to use. Default: all cores that the process may use.", least=1
     )

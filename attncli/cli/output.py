@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.cli.terminal import (
     binary_stdout,
-    color_depth,
     console,
     is_terminal,
-    note,
+    limits,
     print_document,
-    shows_unicode,
-    width,
 )
 from attncli.errors import UsageError
-from attncli.errors.names import OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
+from attncli.errors.names import SHOWABLE, SQUARE, SUMMARIES
 from attncli.errors.text import did_you_mean, quoted
+from attncli.view.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from attncli.cli.summaries import Summaries
     from attncli.problem.problem import Problem
     from attncli.save.formats import Results
-    from attncli.view.tables import Limits
 
 __all__ = ["Request", "limits_of", "streamed", "write"]
 
@@ -42,25 +39,18 @@ _HELD_CELLS = 16_000_000
 
 
 class Save(NamedTuple):
-    """One file: the outputs it holds, its format, and whether ``NAME=`` said which outputs."""
+    """One file, the outputs it holds, and its format."""
 
     names: tuple[str, ...]
     path: str
     format: str
-    named: bool
 
 
 class Request(NamedTuple):
-    """What is asked for.
+    """What is asked for: the names of what is shown, in their order, and the files.
 
-    Attributes
-    ----------
-    names : tuple of str
-        What is shown, in this order; none where nothing was named and nothing is usual.
-    saves : tuple of Save
-    output : OutputOptions
-    averaged : bool
-        The weights are the mean of the heads.
+    There are no names where none was given and none is usual. The weights may be the mean of the
+    heads.
     """
 
     names: tuple[str, ...]
@@ -120,12 +110,7 @@ class Request(NamedTuple):
             )
 
     def refuse_unheld(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Refuse formats that cannot hold outputs of these shapes, before they are computed.
-
-        Raises
-        ------
-        OutputError, UsageError
-        """
+        """Refuse formats that cannot hold outputs of these shapes, before they are computed."""
         import numpy as np
 
         from attncli.save.formats import FORMATS, Results
@@ -153,13 +138,7 @@ class Request(NamedTuple):
     ) -> Results:
         """Return the outputs of these names, as files and machine formats take them.
 
-        Parameters
-        ----------
-        names : sequence of str
-        arrays : mapping of str to ndarray
-        summaries : Summaries
-        layout : str or None
-            The layout where the axis before (L, S) is the batch.
+        There is a layout where the axis before (L, S) is the batch.
         """
         from attncli.save.formats import Results
 
@@ -189,21 +168,11 @@ class Request(NamedTuple):
         stream.flush()
 
 
-def write(outputs: Iterable[tuple[Save, Results]], *, quiet: bool) -> None:
-    """Write all files, or none if one of them cannot be written.
-
-    Where the name of a file, and nothing else, says another output, a note says what it holds.
-    """
+def write(outputs: Iterable[tuple[Save, Results]]) -> None:
+    """Write all files, or none if one of them cannot be written."""
     from attncli.save.formats import save as save_files
 
-    outputs = list(outputs)
     save_files((save.path, results, save.format) for save, results in outputs)
-    for save, _ in outputs:
-        stem = Path(save.path).stem
-        single = len(save.names) == 1 and not save.named
-        if stem in OUTPUTS and single and stem not in save.names:
-            words = f"{save.path} holds the {save.names[0]}"
-            note(f"{words}; --save {stem}={save.path} saves the {stem}", quiet=quiet)
 
 
 def _names_shown(show: Sequence[str] | None) -> tuple[str, ...]:
@@ -248,8 +217,7 @@ def _save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
                 hint=did_you_mean(name, SHOWABLE) or f"for a file of that name write ./{text}",
             )
     kind = format_of(path, _unnamed(path, "csv" if len(several) == 1 else "json"))
-    named = bool(separator)
-    return Save(_held(several, kind, chosen=named or chosen), path, kind, named)
+    return Save(_held(several, kind, chosen=bool(separator) or chosen), path, kind)
 
 
 def _unnamed(path: str, kind: str) -> str | None:
@@ -280,17 +248,8 @@ def streamed(
 ) -> Iterator[dict[Save, npt.NDArray[Any]]]:
     """Open the NPY files that are too large to be held; they appear when the block ends well.
 
-    Parameters
-    ----------
-    problem : Problem
-    request : Request
-    shown : sequence of str
-        Outputs that are held anyway.
-
-    Yields
-    ------
-    dict of Save to ndarray (B, H, L, S)
-        Memory-mapped, to be computed into; the mean of the weights in its own shape.
+    Outputs that are shown are held anyway. Yields arrays (B, H, L, S) on the disk, to be computed
+    into; the mean of the weights has its own shape.
     """
     from attncli.engine import result_shapes
 
@@ -314,18 +273,13 @@ def streamed(
 
 def limits_of(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
     """Return how large tables may be."""
-    from attncli.view.tables import Limits
-
     markdown = output.format == "markdown"
     rows, columns, heads = (20, None, 4) if is_terminal() and not markdown else (64, 64, 16)
-    return Limits(
+    screen = Limits(markdown=True) if markdown else limits(run.color)
+    return screen._replace(
         rows=rows if output.max_rows is None else output.max_rows or None,
         columns=columns if output.max_cols is None else output.max_cols or None,
         heads=heads,
-        width=None if markdown else width(),
         stacked=output.max_cols is not None,
         digits=decimals,
-        unicode=markdown or shows_unicode(),
-        depth="none" if markdown else color_depth(run.color),
-        markdown=markdown,
     )

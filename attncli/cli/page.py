@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from attncli.cli.options import PickOptions
-from attncli.cli.question import Asked, ask_or_read
+from attncli.cli.question import Asked, ask_or_read, maps_of
 from attncli.cli.terminal import advice, note, progress_bar
 from attncli.errors import UsageError
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
         RunOptions,
     )
     from attncli.gather import Finished
-    from attncli.numerics.indices import Picked
-    from attncli.problem.problem import Problem
-    from attncli.summaries.row_blocks import Given
     from attncli.view.page import Map
 
 __all__ = ["write_page"]
@@ -68,7 +65,7 @@ def write_page(
     with advice(quiet=run.quiet):
         for layer, asked in _layers(options, pick, merge, run):
             refuse_inputs([out], asked.inputs)
-            source, picked = _source(asked, pick)
+            source, picked = maps_of(asked, pick, run)
             cells += math.prod(source.shape)
             _refuse_too_many(cells)
             with progress_bar(quiet=run.quiet) as maker.progress:
@@ -114,18 +111,6 @@ def _layers(
             from attncli.cli.merging import merged
 
             yield number or 0, merged(ask_or_read(one, PickOptions(), run, saved=True), merge, run)
-
-
-def _source(asked: Asked | Finished, pick: PickOptions) -> tuple[Problem | Given, Picked]:
-    """Return the weights that are computed, or given, and which of all heads they are."""
-    from attncli.summaries.row_blocks import Given
-
-    if isinstance(asked, Asked):
-        return asked.problem, asked.picked
-    picked = pick.among(asked.counts, asked.axes)
-    labels = asked.query_labels, asked.key_labels
-    given = Given(asked.weights(picked), asked.axes, labels, asked.hidden_cells(picked))
-    return given, picked
 
 
 def _refuse_too_many(cells: int) -> None:

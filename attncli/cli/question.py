@@ -1,10 +1,10 @@
-"""From the options of a command to the problem it is about."""
+"""From the options of a command to the problem it is about, or to finished weights."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from attncli.cli.options import PickOneOptions
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
 from attncli.numerics.indices import EVERYTHING, Picked
@@ -12,18 +12,16 @@ from attncli.numerics.indices import EVERYTHING, Picked
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from attncli.cli.options import (
-        AverageOptions,
-        PickOneOptions,
-        PickOptions,
-        ProblemOptions,
-        RunOptions,
-    )
+    from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
     from attncli.gather import Finished
     from attncli.gather.finished import Kind
     from attncli.problem.problem import Problem
+    from attncli.summaries.maps import Computed, Given
 
-__all__ = ["Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]
+__all__ = [
+    "Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "given_maps", "maps_of",
+    "refuse_average_of_one",
+]  # fmt: skip
 
 
 class Asked(NamedTuple):
@@ -35,12 +33,9 @@ class Asked(NamedTuple):
     inputs : tuple of str
     bfloat16 : bool
         Whether any array among them is of this dtype.
-    unprojected : bool
-        Whether an output projection was left out with the other heads.
-    whole : Problem or None
-        With all batch entries and heads, where some were picked.
+    whole : Problem
+        With all batch entries and heads, of which the problem has those that were picked.
     picked : Picked
-        Which of them the problem has.
     upstream : mapping of str to callable
         What reads ``dcontext`` and ``dlse``, where the problem file holds them.
     bias_shape : tuple of int
@@ -51,17 +46,16 @@ class Asked(NamedTuple):
 
     problem: Problem
     inputs: tuple[str, ...]
-    bfloat16: bool = False
-    unprojected: bool = False
-    whole: Problem | None = None
-    value_columns: tuple[str, ...] | None = None
-    picked: Picked = EVERYTHING
-    upstream: Mapping[str, Callable[[], object]] = MappingProxyType({})
-    bias_shape: tuple[int, ...] = ()
+    bfloat16: bool
+    whole: Problem
+    picked: Picked
+    upstream: Mapping[str, Callable[[], object]]
+    bias_shape: tuple[int, ...]
+    value_columns: tuple[str, ...] | None
 
     def warn_unprojected(self) -> None:
-        """Warn where the context is one before the output projection."""
-        if self.unprojected:
+        """Warn where an output projection was left out with the other heads."""
+        if self.whole.output is not None and self.problem.output is None:
             from attncli.errors import warn
             from attncli.problem.advice import UNPROJECTED
 
@@ -76,13 +70,7 @@ def ask(
     more: Sequence[str] = (),
     example: bool = True,
 ) -> Asked:
-    """Return the problem that the options pose; `more` and `example` as for `ask_or_read`.
-
-    Raises
-    ------
-    UsageError
-        The files hold finished weights: there is nothing to compute.
-    """
+    """Return the problem that the options pose, as `ask_or_read`; finished weights are none."""
     answer = ask_or_read(options, pick, run, more=more, example=example)
     if not isinstance(answer, Asked):
         raise finished_only(answer)
@@ -102,8 +90,6 @@ def ask_whole(
     options: ProblemOptions, pick: PickOneOptions, run: RunOptions, *, example: bool
 ) -> Asked:
     """Return the problem with all its batch entries and heads, and what is picked of them."""
-    from attncli.cli.options import PickOneOptions
-
     question = ask(options, PickOneOptions(), run, example=example)
     return question._replace(picked=_among(question.problem, pick))
 
@@ -129,9 +115,16 @@ def ask_or_read(
 ) -> Asked | Finished:
     """Return the problem that the options pose, or the finished weights or scores that they name.
 
-    Where `more` files will be read with --dtype, no advice on it is given yet; one of them may
-    be standard input. `saved` is for `attncli.gather.gather`. With `example`, a person looks at
-    the answer, so that the built-in example may stand for files that are not given.
+    Parameters
+    ----------
+    options, pick, run
+    more : sequence of str
+        Files that will be read with --dtype, so that no advice on it is given yet; one of them
+        may be standard input.
+    kind, saved
+        As for `attncli.gather.gather`.
+    example : bool
+        A person looks at the answer, so the built-in example may stand for files.
 
     Raises
     ------
@@ -143,8 +136,7 @@ def ask_or_read(
 
     given = options.given()
     files = options.files or []
-    named = any(map(is_stream, (*given.values(), *more)))
-    if not files and piped_in() and not named:
+    if not files and piped_in() and not any(map(is_stream, (*given.values(), *more))):
         files = ["-"]
     if not files and not example:
         raise UsageError(
@@ -173,27 +165,46 @@ def ask_or_read(
         return gathered
     for words in gathered.notes:
         note(words, quiet=run.quiet)
-    problem = gathered.posed()
-    picked = _among(problem, pick)
-    part = problem
-    if picked != EVERYTHING:
-        part = problem.select(**picked._asdict())
-    unprojected = problem.output is not None and part.output is None
-    whole = None if part is problem else problem
-    inputs = tuple(gathered.inputs)
-    made = gathered.projected is not None or problem.output is not None
+    whole = gathered.posed()
+    picked = _among(whole, pick)
+    problem = whole if picked == EVERYTHING else whole.select(**picked._asdict())
+    made = gathered.projected is not None or whole.output is not None
     columns = None if made else gathered.value_columns
     return Asked(
-        part,
-        inputs,
+        problem,
+        tuple(gathered.inputs),
         gathered.bfloat16,
-        unprojected,
         whole,
-        columns,
         picked,
         gathered.upstream,
         getattr(gathered.arguments.get("bias"), "shape", ()),
+        columns,
     )
+
+
+def given_maps(
+    finished: Finished, pick: PickOptions, kind: Kind = "weights"
+) -> tuple[Given, Picked]:
+    """Return finished weights or scores, and which of all heads they are."""
+    from attncli.summaries.maps import Given
+
+    picked = pick.among(finished.counts, finished.axes)
+    gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
+    axes = "".join(axis for axis in finished.axes if axis not in gone)
+    values = finished.weights(picked) if kind == "weights" else finished.scores(picked)
+    labels = finished.query_labels, finished.key_labels
+    return Given(values, axes, labels, finished.hidden_cells(picked)), picked
+
+
+def maps_of(
+    asked: Asked | Finished, pick: PickOptions, run: RunOptions, kind: Kind = "weights"
+) -> tuple[Computed | Given, Picked]:
+    """Return the weights or scores of what is asked for, and which of all heads they are."""
+    from attncli.summaries.maps import Computed
+
+    if not isinstance(asked, Asked):
+        return given_maps(asked, pick, kind)
+    return Computed(asked.problem, scores=kind == "scores", threads=run.threads), asked.picked
 
 
 def _among(problem: Problem, pick: PickOptions | PickOneOptions) -> Picked:

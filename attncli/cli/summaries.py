@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from attncli.numerics.indices import Picked
-    from attncli.summaries.row_blocks import Labels, Weights
+    from attncli.summaries.maps import Labels, Maps
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
-    from attncli.view.tables import Limits
+    from attncli.view.limits import Limits
 
 __all__ = ["Summaries"]
 
@@ -29,17 +29,10 @@ _Part = TypeVar("_Part", "HeadStats", "TopKeys")
 class Summaries:
     """The summaries of weights, each made when it is asked for, and once.
 
-    Parameters
-    ----------
-    weights : Weights
-    count : int
-        How many keys of a query ``top`` lists.
-    picked : Picked
-        Which of all batch entries and heads these are.
-    quiet : bool
+    ``top`` lists so many keys of a query; `picked` says which of all heads these are.
     """
 
-    def __init__(self, weights: Weights, count: int, picked: Picked, *, quiet: bool) -> None:
+    def __init__(self, weights: Maps, count: int, picked: Picked, *, quiet: bool) -> None:
         self._weights, self._count, self._picked, self._quiet = weights, count, picked, quiet
 
     @property
@@ -86,7 +79,7 @@ class Summaries:
     def _top_of(self, queries: int) -> Iterator[TopKeys]:
         from attncli.summaries.strongest import top
 
-        return map(self._named, top(self._weights, self._count, rows=(0, queries)))
+        return map(self._named, top(self._weights, self._count, queries=queries))
 
     def _named(self, part: _Part) -> _Part:
         """Say which batch entry and head of all it is."""

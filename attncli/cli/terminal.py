@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from attncli import ISSUES
 from attncli.errors import AttnError, AttnWarning, OutputError
@@ -25,25 +25,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from attncli.view.limits import Depth, Limits
+
 __all__ = [
-    "advice",
-    "binary_stdout",
-    "color_depth",
-    "console",
-    "height",
-    "is_terminal",
-    "note",
-    "piped_in",
-    "print_document",
-    "print_text",
-    "progress_bar",
-    "say",
-    "say_defect",
-    "say_error",
+    "advice", "binary_stdout", "color_depth", "console", "is_terminal", "limits", "note",
+    "piped_in", "print_document", "print_text", "progress_bar", "say", "say_defect", "say_error",
     "say_system",
-    "shows_unicode",
-    "width",
-]
+]  # fmt: skip
 
 # Columns: Rich folds at the console's width, and a pipe has none.
 _NO_WIDTH = 1_000_000
@@ -187,25 +175,13 @@ class _Bar:
         self._timer.start()
 
     def _open(self) -> None:
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            SpinnerColumn,
-            TaskProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
-        counted = BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-        columns = counted if self._counted else (SpinnerColumn(), TimeElapsedColumn())
-        progress = Progress(
-            TextColumn("{task.description}"),
-            *columns,
-            console=Console(file=sys.stderr),
-            transient=True,
-        )
+        counted = rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn()
+        columns = counted if self._counted else (rich.SpinnerColumn(), rich.TimeElapsedColumn())
+        words, screen = rich.TextColumn("{task.description}"), Console(file=sys.stderr)
+        progress = rich.Progress(words, *columns, console=screen, transient=True)
         progress.add_task(self._words, total=None)
         self._progress = progress
         if self._told is not None:
@@ -231,14 +207,15 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def width() -> int | None:
-    """Return the columns of the terminal, or None where stdout is none."""
-    return shutil.get_terminal_size().columns if is_terminal() else None
+def limits(color: str) -> Limits:
+    """Return what stdout can show: its size where it is a terminal, its letters and colours."""
+    from attncli.view.limits import Limits
 
-
-def height() -> int | None:
-    """Return the lines of the terminal, or None where stdout is none."""
-    return shutil.get_terminal_size().lines if is_terminal() else None
+    plain = Limits(unicode=_shows_unicode(), depth=color_depth(color))
+    if not is_terminal():
+        return plain
+    size = shutil.get_terminal_size()
+    return plain._replace(width=size.columns, height=size.lines)
 
 
 def piped_in() -> bool:
@@ -262,7 +239,7 @@ def console(color: str) -> Console:
     depth = color_depth(color)
     return Piped(
         file=_stdout(),
-        width=width() or _NO_WIDTH,
+        width=shutil.get_terminal_size().columns if is_terminal() else _NO_WIDTH,
         force_terminal=depth != "none",
         color_system=None if depth == "none" else depth,
         no_color=depth == "none",
@@ -273,7 +250,7 @@ def console(color: str) -> Console:
     )
 
 
-def color_depth(color: str) -> Literal["none", "256", "truecolor"]:
+def color_depth(color: str) -> Depth:
     """Return the colours to use: what was asked for, and what the terminal has.
 
     Rich's own guess is not asked: it takes FORCE_COLOR=0 for a terminal.
@@ -286,7 +263,7 @@ def color_depth(color: str) -> Literal["none", "256", "truecolor"]:
     return "truecolor" if deep else "256"
 
 
-def shows_unicode() -> bool:
+def _shows_unicode() -> bool:
     """Return whether stdout takes more than ASCII."""
     encoding = (_stdout().encoding or "ascii").lower()
     return encoding.replace("-", "") in ("utf8", "utf16", "utf32", "gb18030")
@@ -305,11 +282,7 @@ def print_document(text: str) -> None:
 
 
 class _Onward:
-    """A stream that is written from here on, and knows no places.
-
-    What does is not to be believed: /dev/null is always at its beginning, and ``>>`` writes
-    at the end wherever one seeks.
-    """
+    """A stream that knows no places: /dev/null is always at its beginning, ``>>`` at its end."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.write = stream.write
@@ -318,13 +291,7 @@ class _Onward:
 
 
 def binary_stdout() -> BinaryIO:
-    """Return stdout for bytes, one after the other.
-
-    Raises
-    ------
-    OutputError
-        Stdout is closed.
-    """
+    """Return stdout for bytes, one after the other."""
     stream = _stdout().buffer
     if isinstance(stream, io.RawIOBase):
         # PYTHONUNBUFFERED: a raw stream may write a part only, and say so in a number.

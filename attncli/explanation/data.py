@@ -30,12 +30,10 @@ class QueryNorm:
 
     Attributes
     ----------
-    projected : ndarray (D,)
-        p.
-    rms : float
-        √(mean of squares + ε) of p, or of those of all heads together.
-    epsilon : float
-    weight : ndarray (D,)
+    projected, weight : ndarray (D,)
+        p and w.
+    rms, epsilon : float
+        √(mean of squares + ε) of p, or of those of all heads together; and ε.
     joint : bool
         Whether it is one norm of all heads together.
     """

@@ -19,7 +19,7 @@ from attncli.errors.text import whole_number
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
-from attncli.explanation.row import follow
+from attncli.explanation.row import QueryRow
 from attncli.numerics.dtypes import dtype_name, widen
 from attncli.numerics.indices import index_of, indices_of, range_of
 from attncli.problem.arguments import positive_int, thread_count
@@ -27,7 +27,6 @@ from attncli.problem.labels import named_index
 from attncli.problem.problem import posed_problem
 
 if TYPE_CHECKING:
-    from attncli.explanation.row import QueryRow
     from attncli.problem.problem import Problem
 
 __all__ = ["explain", "query_index", "query_indices"]
@@ -113,7 +112,7 @@ def _explained(
     problem: Problem, batch: int, head: int, query: int, *, keys: int | None, threads: int | None
 ) -> Explanation:
     """Follow a query of one head; indices count from 0."""
-    row = follow(problem, batch, head, query, threads=threads)
+    row = QueryRow(problem, batch, head, query, threads=threads)
     selected = row.problem
     told, others = _told(row.scores, keys)
     own_batch, own_head = problem.layout.place(batch, head)

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from attncli.errors.names import HIDING_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from attncli.problem.visibility import Visibility
 
 __all__ = ["Reason", "reasons", "tally"]
@@ -20,15 +18,7 @@ __all__ = ["Reason", "reasons", "tally"]
 
 @dataclass(frozen=True)
 class Reason:
-    """A rule that hides a key.
-
-    Attributes
-    ----------
-    rule : str
-        The option's name, or ``bias`` where -inf is added.
-    words : str
-        Why, with the numbers of this query and key.
-    """
+    """A rule that hides a key (an option's name, or ``bias`` where -inf is added), and why."""
 
     rule: str
     words: str
@@ -37,15 +27,7 @@ class Reason:
 def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tuple[Reason, ...]:
     """Return every rule that hides a key from the one query of a selected problem.
 
-    Parameters
-    ----------
-    visible : Visibility
-        Of one batch entry, one head and one query (`Problem.select`).
-    query : int
-        The query's index before it was selected, for the words.
-    key : int
-    bias : float
-        What is added to the score; -inf hides.
+    The index of the query is that before it was selected; a bias of -inf hides.
     """
     rules = visible.reasons(0, 0, 0, key) + (("bias",) if bias == -np.inf else ())
     return tuple(Reason(rule, _why(rule, visible, query, key)) for rule in rules)
@@ -56,36 +38,19 @@ def tally(
 ) -> dict[str, int]:
     """Count the keys that each rule hides from the one query of a selected problem.
 
-    A key that two rules hide counts for both.
-
-    Parameters
-    ----------
-    visible : Visibility
-    bias : ndarray (S,)
-    among : ndarray of bool (S,)
-        Which keys to count.
-
-    Returns
-    -------
-    dict of str to int
-        Only rules that hide a key.
+    A key that two rules hide counts for both. Of rules that hide none there is no count. Only
+    keys `among` some (S,) are counted; the bias is (S,), too.
     """
-    keys = 0, visible.keys
     counts = {}
-    for rule, alone in _rules_alone(visible):
-        seen = alone.tile(0, 0, (0, 1), keys)
+    for rule in HIDING_RULES:
+        given: dict[str, Any] = {rule: getattr(visible, rule)}
+        if given[rule] is None:
+            continue
+        seen = visible.under(**given).tile(0, 0, (0, 1), (0, visible.keys))
         if seen is not None:
             counts[rule] = int(np.count_nonzero(~np.broadcast_to(seen[0], among.shape) & among))
     counts["bias"] = int(np.count_nonzero((bias == -np.inf) & among))
     return {rule: count for rule, count in counts.items() if count}
-
-
-def _rules_alone(visible: Visibility) -> Iterator[tuple[str, Visibility]]:
-    """Yield each rule that is given, and what the query sees under only this rule."""
-    for rule in HIDING_RULES:
-        one: dict[str, Any] = {rule: getattr(visible, rule)}
-        if one[rule] is not None:
-            yield rule, visible.under(**one)
 
 
 def _why(rule: str, visible: Visibility, query: int, key: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from attncli.numerics.dtypes import widen
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
 
-__all__ = ["QueryRow", "follow"]
+__all__ = ["QueryRow"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -27,9 +26,8 @@ Floats = npt.NDArray[np.float64]
 _ONLY = (0, 0, 0)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class QueryRow:
-    """One query's arithmetic over all keys; arrays are (S,) unless noted.
+    """One query of one head, solved: its arithmetic over all keys; arrays are (S,) unless noted.
 
     What is not named here is as in `attncli.explanation.data`.
 
@@ -39,84 +37,52 @@ class QueryRow:
         Of one batch entry, one head and one query.
     query : int
         Its index before it was selected.
+    rotated, compared : ndarray (D,)
     key : ndarray (S, D)
         Rotated where there is rope; otherwise as stored.
+    context : ndarray (E,) or None
     exponentials : ndarray (S,) of float64
     """
 
-    problem: Problem
-    query: int
-    rotated: Array  # (D,)
-    compared: Array  # (D,)
-    key: Array  # (S, D)
-    raw: Array
-    capped: Array
-    scores: Array
-    weights: Array
-    lse: float
-    context: Array | None  # (E,)
-    bias: Array
-    slope: float | None
-    sink: float | None
-    shift: float
-    exponentials: Floats
-    sink_exponential: float
-
-
-def follow(whole: Problem, batch: int, head: int, query: int, *, threads: int | None) -> QueryRow:
-    """Solve one query of a problem, and work out what the engine does not keep.
-
-    Parameters
-    ----------
-    whole : Problem
-    batch, head, query : int
-        Within its shape.
-    threads : int, optional
-    """
-    problem = whole.select(batch=batch, head=head, rows=(query, query + 1))
-    # The last bits of a product depend on how many rows it has, and one may decide how a number
-    # with few digits, such as 1.195, is rounded.
-    found = _of_whole(whole, (batch, head, query), threads) or _solved(problem, _ONLY, threads)
-    # Unit length and W are shown apart from the vectors on which they act.
-    plain = rotated(problem)
-    turned = widen(plain.query[0, 0, 0], problem.dtype)
-    compared = prepare(problem).query[0, 0, 0] if problem.score == "general" else turned
-    sink = None if problem.sinks is None else float(problem.sinks[0])
-    top = max(float(found["scores"].max()), -math.inf if sink is None else sink)
-    shift = 0.0 if top == -math.inf else top
-    return QueryRow(
-        problem=problem,
-        query=query,
-        rotated=turned,
-        compared=widen(compared, problem.dtype),
-        key=plain.key[0, 0],
-        raw=found["raw"],
-        capped=found["capped"],
-        scores=found["scores"],
-        weights=found["weights"],
-        lse=float(found["lse"][0]),
-        context=found.get("context"),
-        bias=_bias(problem),
-        slope=None if problem.alibi_slopes is None else float(problem.alibi_slopes[0]),
-        sink=sink,
-        shift=shift,
-        exponentials=np.exp(found["scores"].astype(np.float64) - shift),
-        sink_exponential=0.0 if sink is None else math.exp(sink - shift),
-    )
+    def __init__(
+        self, whole: Problem, batch: int, head: int, query: int, *, threads: int | None
+    ) -> None:
+        problem = whole.select(batch=batch, head=head, rows=(query, query + 1))
+        self.problem, self.query = problem, query
+        # The last bits of a product depend on how many rows it has, and one may decide how a
+        # number with few digits, such as 1.195, is rounded.
+        place = batch, head, query
+        found = _of_whole(whole, place, threads) or _solved(problem, _ONLY, threads)
+        self.raw, self.capped, self.scores = found["raw"], found["capped"], found["scores"]
+        self.weights, self.lse = found["weights"], float(found["lse"][0])
+        self.context = found.get("context")
+        # Unit length and W are shown apart from the vectors on which they act.
+        plain = rotated(problem)
+        self.key = plain.key[0, 0]
+        self.rotated = widen(plain.query[0, 0, 0], problem.dtype)
+        general = problem.score == "general"
+        compared = prepare(problem).query[0, 0, 0] if general else self.rotated
+        self.compared: Array = widen(compared, problem.dtype)
+        self.bias = _bias(problem)
+        slopes, sinks = problem.alibi_slopes, problem.sinks
+        self.slope = None if slopes is None else float(slopes[0])
+        self.sink = None if sinks is None else float(sinks[0])
+        top = max(float(self.scores.max()), -math.inf if self.sink is None else self.sink)
+        self.shift = 0.0 if top == -math.inf else top
+        exponentials: Floats = np.exp(self.scores.astype(np.float64) - self.shift)
+        self.exponentials = exponentials
+        self.sink_exponential = 0.0 if self.sink is None else math.exp(self.sink - self.shift)
 
 
 def _of_whole(
     problem: Problem, place: tuple[int, int, int], threads: int | None
 ) -> dict[str, Array] | None:
-    """Return the engine's numbers of one query as the whole answer has them, to the last bit.
-
-    None where that takes long, or where scores of another query exceed the range.
-    """
+    """Return the engine's numbers as the whole answer has them; None where that is not had soon."""
     if not suits_formula(problem):
         return None
     try:
         return _solved(problem, place, threads)
-    except DataError:
+    except DataError:  # of the scores of another query
         return None
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import ShapeError, UsageError
+from attncli.errors.names import SQUARE
+from attncli.errors.text import labelled
 from attncli.problem.arguments import shape_text
 from attncli.referee.wording import report_lines
 
@@ -74,6 +76,19 @@ class Place:
     found: float
     answer: float
     error: float
+
+    def text(self, output: str) -> str:
+        """Return where it is in an output: ``batch 0, head 2, query 3 (cat), column 5``."""
+        across = "key" if output in (*SQUARE, "dbias") else "column"
+        row = "key" if output in ("dkey", "dvalue") else "query"
+        axes: list[tuple[str, int | None, str | None]]
+        axes = [("batch", self.batch, None), ("head", self.head, None)]
+        if output != "dsinks":
+            axes.append((row, self.query, self.query_label))
+            axes.append((across, self.column, self.column_label))
+        return ", ".join(
+            f"{axis} {labelled(index, label)}" for axis, index, label in axes if index is not None
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from attncli.errors.names import GRADIENTS, SQUARE
-from attncli.errors.text import counted, labelled, places
+from attncli.errors.text import counted, places
 from attncli.problem.arguments import MOST_AXES, fewer_axes, shape_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = ["before_diagnosis", "diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
+__all__ = ["report_lines"]
 
 _ONE_NUMBER = "the file holds one number, or NaN, everywhere, so no mistake can be identified"
 _NOTHING_KNOWN = "no known mistake explains the {}"
@@ -42,22 +42,22 @@ def report_lines(report: CheckReport) -> Iterator[str]:
     """Yield the whole report: verdicts, diagnosis, and the numbers that they rest on."""
     diagnosis = report.told_diagnosis
     for verdict in report.verdicts:
-        headline, *numbers = verdict_lines(verdict, report)
+        headline, *numbers = _verdict_lines(verdict, report)
         yield headline
-        yield from numbers if before_diagnosis(verdict, diagnosis) else ()
+        yield from numbers if _before_diagnosis(verdict, diagnosis) else ()
     if report.unjudged:
         yield report.unjudged
     if diagnosis is None:
         return
     yield ""
-    yield from diagnosis_lines(diagnosis, report)
+    yield from _diagnosis_lines(diagnosis, report)
     for verdict in report.verdicts:
-        if not before_diagnosis(verdict, diagnosis):
+        if not _before_diagnosis(verdict, diagnosis):
             yield f"numbers of {verdict.name}:"
-            yield from list(verdict_lines(verdict, report))[1:]
+            yield from list(_verdict_lines(verdict, report))[1:]
 
 
-def before_diagnosis(verdict: Verdict, diagnosis: Diagnosis | None) -> bool:
+def _before_diagnosis(verdict: Verdict, diagnosis: Diagnosis | None) -> bool:
     """Return whether what was measured stands beside the verdict: a shape does."""
     return diagnosis is None or verdict.tolerance is None or verdict.passed
 
@@ -68,7 +68,7 @@ def _worst_row(report: CheckReport) -> Place | None:
     return next(rows, None)
 
 
-def verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
+def _verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
     """Yield what was measured for one output: a headline, then indented lines."""
     yield f"{verdict.name}: {verdict.word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
@@ -85,12 +85,12 @@ def verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
         judged = " that is judged" if report.unjudged else ""
         yield f"  every number{judged} equals the answer"
     else:
-        where = place_text(verdict.largest, verdict.name)
+        where = verdict.largest.text(verdict.name)
         yield f"  largest error {_number(verdict.largest)} at {where}"
     relative = verdict.largest_relative
     # Beside an answer near 0 it says little; NaN has been told of.
     if relative is not None and math.isfinite(relative.error) and not verdict.passed:
-        where = place_text(relative, verdict.name)
+        where = relative.text(verdict.name)
         yield f"  largest relative error {relative.error:.3g} at {where}"
     yield from _tolerance_lines(verdict, verdict.tolerance)
     if verdict.stretch is not None:
@@ -191,34 +191,13 @@ def _percent(count: int, all_: int) -> str:
     return f"{share if count == all_ else min(share, 99.9):.3g}"
 
 
-def place_text(place: Place, output: str) -> str:
-    """Return where an element of an output is: ``batch 0, head 2, query 3 (cat), column 5``."""
-    across = "key" if output in (*SQUARE, "dbias") else "column"
-    row = "key" if output in ("dkey", "dvalue") else "query"
-    axes: list[tuple[str, int | None, str | None]]
-    axes = [("batch", place.batch, None), ("head", place.head, None)]
-    if output != "dsinks":
-        axes.append((row, place.query, place.query_label))
-        axes.append((across, place.column, place.column_label))
-    return ", ".join(
-        f"{axis} {labelled(index, label)}" for axis, index, label in axes if index is not None
-    )
-
-
 def _number(place: Place) -> str:
     error = f"{place.error:.3g}" if math.isfinite(place.error) else "not finite"
     return f"{error} (file {place.found:.7g}, answer {place.answer:.7g})"
 
 
-def diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
-    """Yield the diagnosis, and where nothing is explained where to look.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-    report : CheckReport
-        To which it belongs.
-    """
+def _diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
+    """Yield the diagnosis, and where nothing is explained where to look."""
     misshapen = any(verdict.tolerance is None for verdict in report.verdicts)
     yield f"diagnosis: {_summary(diagnosis, 'shape' if misshapen else 'numbers')}"
     for explanation in diagnosis.explanations[:_SHOWN]:

@@ -1,35 +1,54 @@
-"""Weights and scores of each head, some rows at a time: computed, finished before, or compared."""
+"""Weights or scores of each head, some rows at a time: computed, given, averaged or subtracted.
+
+A map of L queries and S keys is never held whole unless it was given whole.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.summaries.row_blocks import count_blocks, row_blocks
+from attncli.engine import attend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
 
-__all__ = ["ComputedMaps", "Difference", "FinishedMaps", "Maps", "Mean"]
+__all__ = [
+    "SINK_NOTE",
+    "Computed",
+    "Difference",
+    "Given",
+    "Labels",
+    "Maps",
+    "Mean",
+    "Rows",
+    "sinks_take",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 # From the first row to the one behind the last.
 Span: TypeAlias = tuple[int, int]
 Labels: TypeAlias = tuple[str, ...] | None
 
-# Most cells in a strip of a finished map: 16 MB in float64, as in the blocks that are computed.
+# Most cells of some rows: 16 MB in float64.
 _CELLS = 1 << 21
-# A part of a row that a sink takes, and four digits show.
+# The part of a row that a sink takes, if four digits are to show it.
 _LEAST_SHARE = 1e-4
+SINK_NOTE = "rows add up to less than 1: the sink takes the rest"
 
 
-class Strip(NamedTuple):
+def sinks_take(weights: Array) -> bool:
+    """Return whether some row (…, L, S) adds up to less than 1; that of no seen key is none."""
+    totals = weights.sum(axis=-1)
+    return bool(((totals > 0) & (totals < 1 - _LEAST_SHARE)).any())
+
+
+class Rows(NamedTuple):
     """Some rows of one map.
 
     Attributes
@@ -37,220 +56,199 @@ class Strip(NamedTuple):
     start : int
         Index of the first row.
     values : ndarray (rows, S)
-    hidden : ndarray of bool (rows, S)
-        Which keys are known to be hidden.
+        Weights or scores.
+    hidden : ndarray of bool (rows, S), or None
+        Which keys are hidden; None where nobody knows.
+    scores : ndarray (rows, S), or None
+        The scores of weights that were computed.
     """
 
     start: int
     values: Array
-    hidden: npt.NDArray[np.bool_]
-
-
-class Maps(Protocol):
-    """One map (L, S) of each batch entry and head, some rows at a time."""
+    hidden: Bools | None
+    scores: Array | None = None
 
     @property
-    def axes(self) -> str:
-        """Which of the axes ``b`` and ``h`` there are."""
+    def order(self) -> Array:
+        """What orders the keys of a row by strength, -inf where one is hidden.
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Batch entries and heads."""
+        Weights that underflow to 0 have lost their order, scores have not. Where nobody knows
+        which keys are hidden, those of weight 0 are taken to be.
+        """
+        if self.scores is not None:
+            return self.scores
+        hidden = self.values <= 0 if self.hidden is None else self.hidden
+        return np.where(hidden, -np.inf, self.values)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries and keys."""
 
-    @property
-    def labels(self) -> tuple[Labels, Labels]:
-        """Names of queries and keys."""
+class Maps:
+    """One map (L, S) of each batch entry and head.
 
-    def strips(self, batch: int, head: int, rows: Span) -> Iterator[Strip]:
+    Attributes
+    ----------
+    shape : (int, int, int, int)
+        The numbers of batch entries, heads, queries and keys.
+    axes : str
+        Those of the user's array before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``.
+    labels : (tuple of str or None, tuple of str or None)
+        The names of queries and keys.
+    dtype : dtype
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        axes: str,
+        labels: tuple[Labels, Labels],
+        dtype: np.dtype[Any],
+    ) -> None:
+        batch, heads, queries, keys = shape
+        self.shape = batch, heads, queries, keys
+        self.axes, self.labels, self.dtype = axes, labels, dtype
+
+    def place(self, batch: int, head: int) -> tuple[int | None, int | None]:
+        """Return batch entry and head as a user knows them; None where there is no such axis."""
+        return batch if "b" in self.axes else None, head if "h" in self.axes else None
+
+    def offset(self, batch: int) -> int:  # noqa: ARG002 - those of problems differ
+        """Return the position of query 0 among the keys."""
+        return max(0, self.shape[3] - self.shape[2])
+
+    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
         """Yield some rows of one map."""
+        raise NotImplementedError
+
+    def _spans(self, span: Span) -> Iterator[Span]:
+        step = max(1, _CELLS // self.shape[3])
+        for start in range(*span, step):
+            yield start, min(start + step, span[1])
 
 
-@dataclass(eq=False)
-class ComputedMaps:
+class Computed(Maps):
     """The maps of a problem, computed when they are asked for.
 
     Attributes
     ----------
-    problem : Problem
-    scores : bool
-        Scores instead of weights.
-    threads : int or None
-    progress : callable or None
-        Called with the numbers of blocks done and blocks in all.
     fully_masked : int
-        How many of the queries that were computed see no key.
+        How many of the queries that were computed see no key, not counting padding.
     sinks_take : bool
         Whether the weights of some row add up to less than 1.
     """
 
-    problem: Problem
-    scores: bool = False
-    threads: int | None = None
-    progress: Callable[[int, int], None] | None = None
-    fully_masked: int = field(default=0, init=False)
-    sinks_take: bool = field(default=False, init=False)
-    _done: int = field(default=0, init=False)
-    _blocks: int = field(default=0, init=False)
+    def __init__(
+        self, problem: Problem, *, scores: bool = False, threads: int | None = None
+    ) -> None:
+        labels = problem.query_labels, problem.key_labels
+        super().__init__(problem.shape, problem.layout.weight_axes, labels, problem.dtype)
+        self.problem, self._scores, self._threads = problem, scores, threads
+        self.fully_masked, self.sinks_take = 0, False
 
-    @property
-    def axes(self) -> str:
-        """Which of the axes ``b`` and ``h`` the weights have."""
-        return self.problem.layout.weight_axes
+    def offset(self, batch: int) -> int:
+        """Return the position of query 0 among the keys."""
+        return self.problem.visible.offset(batch)
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Batch entries and heads."""
-        return self.problem.shape[0], self.problem.shape[1]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries and keys."""
-        return self.problem.shape[2], self.problem.shape[3]
-
-    @property
-    def labels(self) -> tuple[Labels, Labels]:
-        """Names of queries and keys."""
-        return self.problem.query_labels, self.problem.key_labels
-
-    def strips(self, batch: int, head: int, rows: Span) -> Iterator[Strip]:
-        """Yield some rows of one map; those that were computed are counted."""
-        # Whoever draws asks for the same rows of every map.
-        self._blocks = self._blocks or count_blocks(self.problem, rows) * math.prod(self.counts)
-        for block in row_blocks(self.problem, batch, head, rows, self.threads):
-            self._done += 1
-            self.fully_masked += block.fully_masked
-            if self.problem.sinks is not None and not self.sinks_take:
-                sums = block.weights.sum(axis=-1)
-                self.sinks_take = bool(((sums > 0) & (sums < 1 - _LEAST_SHARE)).any())
-            if self.progress is not None:
-                self.progress(self._done, self._blocks)
-            values = block.scores if self.scores else block.weights
-            yield Strip(block.start, values, np.isneginf(block.scores))
+    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+        """Yield some rows of one map; it warns of no query that sees no key, but counts them."""
+        for some in self._spans(span):
+            part = self.problem.select(batch=batch, head=head, rows=some)
+            answer, unseeing = attend(part, ("weights", "scores"), threads=self._threads)
+            weights, scores = (
+                np.asarray(array).reshape(part.shape[2:])
+                for array in (answer.weights, answer.scores)
+            )
+            self.fully_masked += unseeing
+            if self.problem.sinks is not None:
+                self.sinks_take = self.sinks_take or sinks_take(weights)
+            shown = scores if self._scores else weights
+            yield Rows(some[0], shown, np.isneginf(scores), scores)
 
 
-@dataclass(frozen=True, eq=False)
-class FinishedMaps:
+class Given(Maps):
     """Maps that were finished before.
 
-    Attributes
+    Parameters
     ----------
     values : ndarray (B, H, L, S)
-    axes : str
-    labels : (tuple of str or None, tuple of str or None)
-    hidden : ndarray of bool (B, H, L, S) or None
+    axes, labels
+        As for `Maps`.
+    hidden : ndarray of bool (B, H, L, S), optional
+        Which keys are hidden.
     """
 
-    values: Array
-    axes: str = "bh"
-    labels: tuple[Labels, Labels] = (None, None)
-    hidden: npt.NDArray[np.bool_] | None = None
+    def __init__(
+        self,
+        values: Array,
+        axes: str = "bh",
+        labels: tuple[Labels, Labels] = (None, None),
+        hidden: Bools | None = None,
+    ) -> None:
+        super().__init__(values.shape, axes, labels, values.dtype)
+        self.values, self.hidden = values, hidden
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """Batch entries and heads."""
-        return self.values.shape[0], self.values.shape[1]
+    def in_user_axes(self) -> Array:
+        """The values in the axes that the user gave."""
+        counts = dict(zip("bh", self.shape, strict=False))
+        return self.values.reshape(*(counts[axis] for axis in self.axes), *self.shape[2:])
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries and keys."""
-        return self.values.shape[2], self.values.shape[3]
+    def averaged(self) -> Given:
+        """Return the mean of the heads, where a key is hidden if every head hides it."""
+        hidden = self.hidden
+        if hidden is not None:
+            hidden = np.logical_and.reduce(hidden, axis=1, keepdims=True)
+        mean = self.values.mean(axis=1, keepdims=True)
+        return Given(mean, self.axes.replace("h", ""), self.labels, hidden)
 
-    def strips(self, batch: int, head: int, rows: Span) -> Iterator[Strip]:
+    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
         """Yield some rows of one map."""
-        step = max(1, _CELLS // self.shape[1])
-        for start in range(*rows, step):
-            part = batch, head, slice(start, min(start + step, rows[1]))
-            values = self.values[part]
-            hidden = np.broadcast_to(False, values.shape)  # noqa: FBT003 - the value to broadcast
-            yield Strip(start, values, hidden if self.hidden is None else self.hidden[part])
+        for start, stop in self._spans(span):
+            part = batch, head, slice(start, stop)
+            yield Rows(start, self.values[part], None if self.hidden is None else self.hidden[part])
 
 
-@dataclass(frozen=True, eq=False)
-class Mean:
+class Mean(Maps):
     """The mean of the heads of other maps; a key is hidden if every head hides it."""
 
-    maps: Maps
+    def __init__(self, maps: Maps) -> None:
+        batch, self._heads, *rest = maps.shape
+        super().__init__((batch, 1, *rest), maps.axes.replace("h", ""), maps.labels, maps.dtype)
+        self._maps = maps
 
-    @property
-    def axes(self) -> str:
-        """The axis of the batch, if there is one."""
-        return self.maps.axes.replace("h", "")
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Batch entries, and one map of each."""
-        return self.maps.counts[0], 1
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries and keys."""
-        return self.maps.shape
-
-    @property
-    def labels(self) -> tuple[Labels, Labels]:
-        """Names of queries and keys."""
-        return self.maps.labels
-
-    def strips(self, batch: int, head: int, rows: Span) -> Iterator[Strip]:
-        """Yield some rows of the mean; the strips of one head at a time are held."""
-        heads = self.maps.counts[1]
-        for start, total, unseen in self.maps.strips(batch, head, rows):
-            for other in range(1, heads):
-                strip = _same_rows(self.maps, batch, other, start, len(total))
-                total, unseen = total + strip.values, unseen & strip.hidden  # noqa: PLW2901 - one strip is held
-            yield Strip(start, total / heads if heads > 1 else total, unseen)
+    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+        """Yield some rows of the mean; those of one head at a time are held."""
+        for start, total, unseen, _ in self._maps.rows(batch, head, span):
+            for other in range(1, self._heads):
+                rows = _same_rows(self._maps, batch, other, start, len(total))
+                total = total + rows.values  # noqa: PLW2901 - one head is held
+                if unseen is not None and rows.hidden is not None:
+                    unseen = unseen & rows.hidden  # noqa: PLW2901
+            yield Rows(start, total / self._heads if self._heads > 1 else total, unseen)
 
 
-@dataclass(eq=False)
-class Difference:
+class Difference(Maps):
     """Some maps minus others of the same shape.
 
     A key that the first hides is hidden, unless a weight of the second makes a difference.
 
     Attributes
     ----------
-    first, second : Maps
     eps : float
         Rounding of a weight of 1, in the wider type of both.
     """
 
-    first: Maps
-    second: Maps
-    eps: float = field(default=0.0, init=False)
+    def __init__(self, first: Maps, second: Maps) -> None:
+        super().__init__(first.shape, first.axes, first.labels, first.dtype)
+        self._first, self._second = first, second
+        self.eps = max(float(np.finfo(maps.dtype).eps) for maps in (first, second))
 
-    @property
-    def axes(self) -> str:
-        """The axes of the first."""
-        return self.first.axes
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Batch entries and heads."""
-        return self.first.counts
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries and keys."""
-        return self.first.shape
-
-    @property
-    def labels(self) -> tuple[Labels, Labels]:
-        """Names of queries and keys."""
-        return self.first.labels
-
-    def strips(self, batch: int, head: int, rows: Span) -> Iterator[Strip]:
+    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
         """Yield some rows of one difference."""
-        for start, values, hidden in self.first.strips(batch, head, rows):
-            other = _same_rows(self.second, batch, head, start, len(values)).values
-            self.eps = max(self.eps, *(float(np.finfo(one.dtype).eps) for one in (values, other)))
+        for start, values, hidden, _ in self._first.rows(batch, head, span):
+            other = _same_rows(self._second, batch, head, start, len(values)).values
             difference = values - other
-            yield Strip(start, difference, hidden & (difference == 0))
+            yield Rows(start, difference, None if hidden is None else hidden & (difference == 0))
 
 
-def _same_rows(maps: Maps, batch: int, head: int, start: int, count: int) -> Strip:
-    (strip,) = maps.strips(batch, head, (start, start + count))
-    return strip
+def _same_rows(maps: Maps, batch: int, head: int, start: int, count: int) -> Rows:
+    (rows,) = maps.rows(batch, head, (start, start + count))
+    return rows

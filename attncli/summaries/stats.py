@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from attncli.engine import Progress
-    from attncli.summaries.row_blocks import RowBlock, Weights
+    from attncli.summaries.maps import Maps, Rows
 
 __all__ = ["HeadStats", "statistics"]
 
@@ -72,12 +72,13 @@ class HeadStats:
     negligible: float | None
 
 
-def statistics(weights: Weights, *, progress: Progress | None = None) -> tuple[HeadStats, ...]:
+def statistics(maps: Maps, *, progress: Progress | None = None) -> tuple[HeadStats, ...]:
     """Return the figures of each batch entry and head.
 
     Parameters
     ----------
-    weights : Weights
+    maps : Maps
+        Weights.
     progress : callable, optional
         Called with queries done and queries in all, of every head.
 
@@ -89,51 +90,49 @@ def statistics(weights: Weights, *, progress: Progress | None = None) -> tuple[H
     Examples
     --------
     >>> from attncli import pose
-    >>> from attncli.summaries.row_blocks import Computed
+    >>> from attncli.summaries.maps import Computed
     >>> even = pose([[0.0], [0.0]], [[1.0], [2.0], [3.0], [4.0]])
-    >>> round(statistics(Computed(even, threads=1))[0].effective_keys, 6)
+    >>> round(statistics(Computed(even))[0].effective_keys, 6)
     4.0
     """
-    batches, heads, queries = weights.shape[:3]
+    batches, heads, queries = maps.shape[:3]
     found = []
     done = 0
     for batch, head in np.ndindex(batches, heads):
-        sums = _Sums()
-        for block in weights.blocks(batch, head, (0, queries)):
-            sums.add(block)
-            done += len(block.weights)
+        sums = _Sums(maps.offset(batch))
+        for rows in maps.rows(batch, head, (0, queries)):
+            sums.add(rows)
+            done += len(rows.values)
             if progress is not None:
                 progress(done, batches * heads * queries)
-        found.append(sums.finished(*weights.place(batch, head)))
+        found.append(sums.finished(*maps.place(batch, head)))
     return tuple(found)
 
 
 @dataclass(eq=False)
 class _Sums:
-    """Sums over the queries so far."""
+    """Sums over the queries so far; `offset` is the position of query 0 among the keys."""
 
+    offset: int
     queries: int = 0
     left_out: int = 0
     cells: int = 0
     small: int = 0
     largest: float = 0.0
-    totals: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("entropy", "first_key", "diagonal", "distance", "weight"), 0.0
-        )
-    )
+    totals: dict[str, float] = field(default_factory=dict)
 
-    def add(self, block: RowBlock) -> None:
-        """Count in a block; rows that see nothing hold zeros and add none."""
-        seen = block.scores > -np.inf
-        seeing = seen.any(axis=1)
-        self.queries += int(np.count_nonzero(seeing))
-        self.left_out += int(np.count_nonzero(~seeing))
+    def add(self, rows: Rows) -> None:
+        """Count in some rows; those that see nothing hold zeros and add none."""
+        weights = np.maximum(rows.values, 0)  # roundings of finished ones may leave less
+        seen = rows.order > -np.inf
+        seeing = int(np.count_nonzero(seen.any(axis=1)))
+        self.queries += seeing
+        self.left_out += len(weights) - seeing
         self.cells += int(np.count_nonzero(seen))
-        self.small += int(np.count_nonzero(seen & (block.weights < NEGLIGIBLE)))
-        self.largest = max(self.largest, float(block.weights.max()))
-        for name, total in _row_totals(block).items():
-            self.totals[name] += total
+        self.small += int(np.count_nonzero(seen & (weights < NEGLIGIBLE)))
+        self.largest = max(self.largest, float(weights.max()))
+        for name, total in _row_totals(weights, rows.start + self.offset).items():
+            self.totals[name] = self.totals.get(name, 0.0) + total
 
     def finished(self, batch: int | None, head: int | None) -> HeadStats:
         """Turn the sums into means."""
@@ -157,10 +156,10 @@ class _Sums:
         )
 
 
-def _row_totals(block: RowBlock) -> dict[str, float]:
-    weights = block.weights
+def _row_totals(weights: Array, first: int) -> dict[str, float]:
+    """Return sums over rows, the first of which stands at a position among the keys."""
     rows, keys = weights.shape
-    position = np.arange(block.start, block.start + rows) + block.offset
+    position = np.arange(first, first + rows)
     # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.
     logs = np.log(weights + (weights == 0), dtype=np.float64)
     sums = weights.sum(axis=1, dtype=np.float64)

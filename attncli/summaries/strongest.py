@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.errors import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.summaries.row_blocks import RowBlock, Weights
+    from attncli.summaries.maps import Labels, Maps, Rows
 
-__all__ = ["TopKeys", "top"]
+__all__ = ["StrongKey", "TopKeys", "top"]
 
 Indices = npt.NDArray[np.intp]
 # Up to this many are found faster one by one than by sorting the row.
@@ -50,60 +48,41 @@ class TopKeys:
     keys: tuple[StrongKey, ...]
 
 
-def top(
-    weights: Weights,
-    count: int = 3,
-    *,
-    rows: tuple[int, int] | None = None,
-) -> Iterator[TopKeys]:
+def top(maps: Maps, count: int = 3, *, queries: int | None = None) -> Iterator[TopKeys]:
     """Yield the strongest keys of each query, batch by batch and head by head.
 
     Among equal weights, the key that comes first counts as stronger.
 
     Parameters
     ----------
-    weights : Weights
+    maps : Maps
+        Weights.
     count : int
         The most keys for each query.
-    rows : (start, stop), optional
-        Only these queries.
-
-    Raises
-    ------
-    UsageError
-        The count is below 1, or there are no such queries.
+    queries : int, optional
+        Only so many, from the first on.
     """
-    if count < 1:
-        raise UsageError(f"top: expected at least 1; found {count}")
-    queries = weights.shape[2]
-    start, stop = rows or (0, queries)
-    if not 0 <= start <= stop <= queries:
-        raise UsageError(f"rows: expected a range within 0:{queries}; found {start}:{stop}")
-    return _top(weights, count, (start, stop))
-
-
-def _top(weights: Weights, count: int, rows: tuple[int, int]) -> Iterator[TopKeys]:
-    labels, of_keys = weights.labels
-    for batch, head in np.ndindex(*weights.shape[:2]):
-        axes = weights.place(batch, head)
-        for block in weights.blocks(batch, head, rows):
-            seen = np.count_nonzero(block.scores > -np.inf, axis=1).tolist()
-            for row, strongest in enumerate(_strongest(block.scores, count)):
-                query = block.start + row
+    labels = maps.labels[0]
+    for batch, head in np.ndindex(*maps.shape[:2]):
+        place = maps.place(batch, head)
+        for rows in maps.rows(batch, head, (0, queries or maps.shape[2])):
+            order = rows.order
+            seen = np.count_nonzero(order > -np.inf, axis=1).tolist()
+            for row, strongest in enumerate(_strongest(order, count)):
+                query = rows.start + row
                 yield TopKeys(
-                    batch=axes[0],
-                    head=axes[1],
+                    batch=place[0],
+                    head=place[1],
                     query=query,
                     label=None if labels is None else labels[query],
-                    keys=_keys(of_keys, block, row, strongest[: seen[row]]),
+                    keys=_keys(maps.labels[1], rows, row, strongest[: seen[row]]),
                 )
 
 
 def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
     """Return the columns of the largest scores of each row (rows, count), in their order.
 
-    Ordered by score rather than weight, because weights that underflow to 0 have lost their
-    order. Columns after the last key that a row sees are arbitrary.
+    Columns after the last key that a row sees are arbitrary.
     """
     count = min(count, scores.shape[1])
     if count > _FEW:
@@ -116,10 +95,9 @@ def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
     return found
 
 
-def _keys(
-    labels: tuple[str, ...] | None, block: RowBlock, row: int, strongest: Indices
-) -> tuple[StrongKey, ...]:
+def _keys(labels: Labels, rows: Rows, row: int, strongest: Indices) -> tuple[StrongKey, ...]:
+    weights = np.maximum(rows.values[row], 0)  # roundings of finished ones may leave less
     return tuple(
-        StrongKey(key, None if labels is None else labels[key], float(block.weights[row, key]))
+        StrongKey(key, None if labels is None else labels[key], float(weights[key]))
         for key in strongest.tolist()
     )

@@ -11,19 +11,19 @@ from attncli.errors.names import GRADIENTS, INPUTS, SQUARE
 from attncli.errors.text import places
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.problem.layout import Layout
+from attncli.summaries.maps import SINK_NOTE, sinks_take
 from attncli.view.sheets import Sheet, sheet_parts
-from attncli.view.sinks import SINK_NOTE, sinks_take
 from attncli.view.tables import remark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from rich.text import Text
 
     from attncli.problem.problem import Problem
-    from attncli.summaries.row_blocks import Given
-    from attncli.view.tables import Limits
+    from attncli.summaries.maps import Given
+    from attncli.view.limits import Limits
 
 __all__ = ["answer_parts", "by_head", "finished_parts"]
 
@@ -72,21 +72,19 @@ def answer_parts(
         axes = whole.layout.weight_axes
         return axes.replace("h", "") if mean and name == "weights" else axes, ""
 
-    def sheets(names: list[str], found: list[_Place]) -> Iterator[Sheet]:
-        for place in found[: limits.heads]:
-            for name in names:
-                averaged = mean and name == "weights"
-                matrix = arrays[name][place[0] or 0, place[1] or 0]
-                title = _title(name, picked, place, averaged=averaged)
-                if name == "weights" and problem.sinks is not None and sinks_take(matrix):
-                    title += f" · {SINK_NOTE}"
-                sheet = _sheet(whole, name, matrix, value_columns)._replace(title=title)
-                yield _marked(sheet, problem, place, averaged=averaged)
+    def sheet(name: str, place: _Place) -> Sheet:
+        averaged = mean and name == "weights"
+        values = arrays[name][place[0] or 0, place[1] or 0]
+        title, hidden = _title(name, picked, place, averaged=averaged), None
+        if name == "weights":
+            hidden = _hidden(problem, place, values.shape, averaged=averaged)
+            title += f" · {SINK_NOTE}" if problem.sinks is not None and sinks_take(values) else ""
+        return _sheet(whole, name, values, value_columns)._replace(title=title, hidden=hidden)
 
     for (axes, one), group in groupby(arrays, axes_of):
-        found = _places(axes, arrays[one].shape if one else whole.shape)
-        yield from sheet_parts(sheets([*group], found), limits)
-        yield from _more(found, limits)
+        names = [*group]
+        counts = arrays[one].shape if one else whole.shape
+        yield from _by_place(axes, counts, limits, lambda at: [sheet(n, at) for n in names])  # noqa: B023
 
 
 def by_head(
@@ -113,41 +111,39 @@ def by_head(
 def finished_parts(
     weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool
 ) -> Iterator[Text]:
-    """Yield the tables of finished weights, batch entry by batch entry and head by head.
+    """Yield the tables of finished weights, or of the mean of their heads, as `answer_parts`."""
 
-    Parameters
-    ----------
-    weights : Given
-    limits : Limits
-    picked : Picked
-        What was chosen of more weights, for the titles.
-    mean : bool
-        They are the mean of the heads.
-    """
-    found = _places(weights.axes, weights.shape[:2])
-    sheets = (
-        Sheet(
-            title=_title("weights", picked, place, averaged=mean),
-            values=weights.array[place[0] or 0, place[1] or 0],
-            row_count=weights.shape[2],
-            column_count=weights.shape[3],
-            row_labels=weights.labels[0],
-            column_labels=weights.labels[1],
-            rows_are="queries",
-            columns_are="keys",
-            shaded=True,
-            hidden=None if weights.hidden is None else weights.hidden[place[0] or 0, place[1] or 0],
-        )
-        for place in found[: limits.heads]
-    )
-    yield from sheet_parts(sheets, limits)
-    yield from _more(found, limits)
+    def sheets(place: _Place) -> list[Sheet]:
+        at = place[0] or 0, place[1] or 0
+        title = _title("weights", picked, place, averaged=mean)
+        hidden = None if weights.hidden is None else weights.hidden[at]
+        counts = weights.shape[2], weights.shape[3]
+        return [
+            Sheet(title, weights.values[at], counts, weights.labels, shaded=True, hidden=hidden)
+        ]
+
+    yield from _by_place(weights.axes, weights.shape, limits, sheets)
 
 
-def _places(axes: str, counts: Sequence[int]) -> list[_Place]:
+def _by_place(
+    axes: str, counts: Sequence[int], limits: Limits, sheets: Callable[[_Place], list[Sheet]]
+) -> Iterator[Text]:
+    """Yield the tables of the first batch entries and heads, and how many were left out."""
     batches = range(counts[0]) if "b" in axes else [None]
     heads = range(counts[1]) if "h" in axes else [None]
-    return [(batch, head) for batch in batches for head in heads]
+    found: list[_Place] = [(batch, head) for batch in batches for head in heads]
+    yield from sheet_parts((s for at in found[: limits.heads] for s in sheets(at)), limits)
+    left_out = len(found) - (limits.heads or len(found))
+    if left_out <= 0:
+        return
+    kinds = (heads, "heads", "--head"), (batches, "batch entries", "--batch")
+    several = [kind[1:] for kind in kinds if len(kind[0]) > 1]
+    named, options = (" and ".join(told) for told in zip(*several, strict=True))
+    yield remark(
+        f"… {left_out} more of {len(found)} {named} ({options} "
+        f"{'choose' if len(several) > 1 else 'chooses'} some; --save and --format json have all)\n",
+        limits,
+    )
 
 
 def _title(name: str, picked: Picked, place: _Place, *, averaged: bool) -> str:
@@ -170,12 +166,9 @@ def _sheet(
     return Sheet(
         title=name,
         values=values,
-        row_count=whole.shape[3 if of_keys else 2],
-        column_count=whole.shape[3] if over_keys else values.shape[1],
-        row_labels=whole.key_labels if of_keys else whole.query_labels,
-        column_labels=columns,
-        rows_are="keys" if of_keys else "queries",
-        columns_are="keys" if over_keys else "columns",
+        counts=(whole.shape[3 if of_keys else 2], whole.shape[3] if over_keys else values.shape[1]),
+        labels=(whole.key_labels if of_keys else whole.query_labels, columns),
+        are=("keys" if of_keys else "queries", "keys" if over_keys else "columns"),
         shaded=name == "weights",
     )
 
@@ -185,41 +178,18 @@ def _of_rules(whole: Problem, name: str, values: npt.NDArray[Any]) -> Sheet:
     rows, columns = values.shape
     _, _, queries, keys = whole.shape
     by_key = name == "dbias" and columns == keys
-    return Sheet(
-        title=name,
-        values=values,
-        row_count=rows,
-        column_count=columns,
-        row_labels=whole.query_labels if name == "dbias" and rows == queries else None,
-        column_labels=whole.key_labels if by_key else None,
-        rows_are="queries",
-        columns_are="keys" if by_key else "columns",
-    )
+    named = whole.query_labels if name == "dbias" and rows == queries else None
+    labels = named, whole.key_labels if by_key else None
+    are = "queries", "keys" if by_key else "columns"
+    return Sheet(title=name, values=values, counts=(rows, columns), labels=labels, are=are)
 
 
-def _marked(sheet: Sheet, problem: Problem, place: _Place, *, averaged: bool) -> Sheet:
-    """Return the weights of a head, or of all of them, with the keys that rules hide."""
-    if not sheet.shaded:
-        return sheet
-    rows, keys = sheet.values.shape
+def _hidden(
+    problem: Problem, place: _Place, shape: tuple[int, ...], *, averaged: bool
+) -> npt.NDArray[np.bool_] | None:
+    """Return which keys rules hide from a head, or from all of them."""
     heads = slice(None) if averaged else place[1] or 0
-    seen = problem.visible.tile(place[0] or 0, heads, (0, rows), (0, keys))
+    seen = problem.visible.tile(place[0] or 0, heads, (0, shape[0]), (0, shape[1]))
     if seen is None:
-        return sheet
-    by_head = seen.reshape(-1, *seen.shape[-2:])
-    return sheet._replace(hidden=np.broadcast_to(~by_head.any(axis=0), sheet.values.shape))
-
-
-def _more(found: list[_Place], limits: Limits) -> Iterator[Text]:
-    """Yield how many batch entries and heads were left out."""
-    if len(found) <= limits.heads:
-        return
-    counts = [len({place[axis] for place in found}) for axis in (1, 0)]
-    kinds = ("heads", "--head"), ("batch entries", "--batch")
-    several = [kind for kind, count in zip(kinds, counts, strict=True) if count > 1]
-    named, options = (" and ".join(told) for told in zip(*several, strict=True))
-    yield remark(
-        f"… {len(found) - limits.heads} more of {len(found)} {named} ({options} "
-        f"{'choose' if len(several) > 1 else 'chooses'} some; --save and --format json have all)\n",
-        limits,
-    )
+        return None
+    return np.broadcast_to(~seen.reshape(-1, *seen.shape[-2:]).any(axis=0), shape)

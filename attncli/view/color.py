@@ -17,10 +17,10 @@ __all__ = [
     "diverging",
     "diverging_256",
     "ink",
-    "luminance",
     "xterm",
 ]
 
+# Red, green and blue, 0 … 255 (sRGB).
 RGB: TypeAlias = tuple[int, int, int]
 
 # Neutral and of medium lightness: neither ramp below comes near it.
@@ -72,17 +72,7 @@ def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
 
 
 def blues(fraction: float) -> RGB:
-    """Return the shade of a weight: light blue for none, dark blue for all.
-
-    Parameters
-    ----------
-    fraction : float
-        Place on the ramp; clipped to 0 … 1.
-
-    Returns
-    -------
-    tuple of three int
-        Red, green and blue, 0 … 255 (sRGB).
+    """Return the shade of a weight: light blue for 0, dark blue for 1.
 
     Examples
     --------
@@ -119,13 +109,8 @@ def _fixed(code: int) -> RGB:
     return _CUBE[(code - 16) // 36], _CUBE[(code - 16) // 6 % 6], _CUBE[(code - 16) % 6]
 
 
-def luminance(rgb: RGB) -> float:
-    """Return the relative luminance of a colour, 0 (black) to 1 (white).
-
-    References
-    ----------
-    W3C, Web Content Accessibility Guidelines 2.2, "relative luminance".
-    """
+def _luminance(rgb: RGB) -> float:
+    """Return the relative luminance of a colour, 0 (black) to 1 (white), by WCAG 2.2."""
     red, green, blue = (_linear(channel / 255) for channel in rgb)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -138,23 +123,14 @@ def _linear(channel: float) -> float:
 def ink(rgb: RGB) -> Literal["black", "white"]:
     """Return the ink with the better contrast on a background.
 
-    The contrast ratio of two luminances is (lighter + 0.05) / (darker + 0.05).
-
-    Parameters
-    ----------
-    rgb : tuple of three int
-        The background, 0 … 255 (sRGB).
-
-    References
-    ----------
-    W3C, Web Content Accessibility Guidelines 2.2, "contrast ratio".
+    By WCAG 2.2, the contrast of two luminances is (lighter + 0.05) / (darker + 0.05).
 
     Examples
     --------
     >>> ink(blues(0.1)), ink(blues(0.9))
     ('black', 'white')
     """
-    light = luminance(rgb) + 0.05
+    light = _luminance(rgb) + 0.05
     return "black" if light / 0.05 >= 1.05 / light else "white"
 
 

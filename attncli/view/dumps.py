@@ -4,42 +4,43 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from attncli.errors.names import SCHEMA
+from attncli.errors.text import counted, printable
 from attncli.view.report import as_dict as report_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from attncli.errors import AttnError
     from attncli.referee.report import CheckReport
+    from attncli.view.limits import Limits
 
-__all__ = ["as_dict", "as_junit", "calls_table", "table_parts"]
+__all__ = ["Judged", "as_dict", "as_junit", "calls_table", "table_parts"]
 
 
-class _Judged(Protocol):
-    """A file with its report, or with the error that kept it from being judged."""
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one file: a report, or the error that kept it from being judged."""
+
+    file: str
+    report: CheckReport | None = None
+    error: AttnError | None = None
 
     @property
-    def file(self) -> str: ...
-    @property
-    def report(self) -> CheckReport | None: ...
-    @property
-    def error(self) -> AttnError | None: ...
+    def word(self) -> str:
+        """The verdict: ok, MISMATCH or error."""
+        if self.report is None:
+            return "error"
+        return "ok" if self.report.passed else "MISMATCH"
 
 
-def _word(one: _Judged) -> str:
-    """Return the verdict on a file: ok, MISMATCH or error."""
-    if one.report is None:
-        return "error"
-    return "ok" if one.report.passed else "MISMATCH"
-
-
-def _largest(one: _Judged) -> float | None:
+def _largest(one: Judged) -> float | None:
     """Return the largest error of the outputs of a file."""
     verdicts = one.report.verdicts if one.report is not None else ()
     errors = [verdict.largest.error for verdict in verdicts if verdict.largest is not None]
@@ -48,7 +49,7 @@ def _largest(one: _Judged) -> float | None:
     return 0.0 if verdicts and all(verdict.tolerance for verdict in verdicts) else None
 
 
-def _reason(one: _Judged) -> str:
+def _reason(one: Judged) -> str:
     """Return the names of the mistakes, or what the error says."""
     if one.error is not None:
         return one.error.message
@@ -59,11 +60,11 @@ def _reason(one: _Judged) -> str:
     return " or ".join(names) or "no known mistake explains it"
 
 
-def as_dict(found: Sequence[_Judged]) -> dict[str, Any]:
+def as_dict(found: Sequence[Judged]) -> dict[str, Any]:
     """Return all reports as data for JSON, each as `attncli.view.report.as_dict` has it."""
     return {
         "schema": SCHEMA,
-        "passed": all(_word(one) == "ok" for one in found),
+        "passed": all(one.word == "ok" for one in found),
         "files": [
             {
                 "file": one.file,
@@ -76,9 +77,9 @@ def as_dict(found: Sequence[_Judged]) -> dict[str, Any]:
     }
 
 
-def as_junit(found: Sequence[_Judged]) -> bytes:
+def as_junit(found: Sequence[Judged]) -> bytes:
     """Return the reports as JUnit's XML: a test case a file."""
-    counts = Counter(map(_word, found))
+    counts = Counter(one.word for one in found)
     suite = ET.Element(
         "testsuite",
         name="attncli check",
@@ -88,7 +89,7 @@ def as_junit(found: Sequence[_Judged]) -> bytes:
     )
     for one in found:
         case = ET.SubElement(suite, "testcase", name=one.file, classname="attncli.check")
-        word = _word(one)
+        word = one.word
         if word != "ok":
             kind = "error" if word == "error" else "failure"
             told = ET.SubElement(case, kind, message=_legal(_reason(one)))
@@ -102,44 +103,40 @@ def _legal(text: str) -> str:
     return "".join(letter for letter in text if letter >= " " or letter in "\n\t")
 
 
-def table_parts(found: Sequence[_Judged]) -> Iterator[RenderableType]:
+def table_parts(found: Sequence[Judged], limits: Limits) -> Iterator[Text]:
     """Yield the table, one row a file, and a line that counts the verdicts."""
     from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
 
-    from attncli.errors.text import counted, printable  # noqa: PLC0415
-    from attncli.view.lined import lined_table  # noqa: PLC0415
+    from attncli.view.tables import Column, drawn  # noqa: PLC0415
 
-    table = lined_table(2)
-    table.add_column("file", overflow="fold")
-    table.add_column("verdict")
-    table.add_column("largest error", justify="right")
-    table.add_column("mistake", overflow="fold")
     styles = {"ok": "green", "MISMATCH": "bold red", "error": "bold yellow"}
-    for one in found:
-        error, word = _largest(one), _word(one)
-        number = "" if error is None or not math.isfinite(error) else f"{error:.3g}"
-        row = (printable(one.file), Text(word, style=styles[word]), number, Text(_reason(one)))
-        table.add_row(Text(row[0]), *row[1:])
-    yield table
-    counts = Counter(map(_word, found))
+    errors = [_largest(one) for one in found]
+    finite = ["" if e is None or not math.isfinite(e) else f"{e:.3g}" for e in errors]
+    words = [one.word for one in found]
+    columns = [
+        Column("file", [limits.known(printable(one.file)) for one in found], left=True),
+        Column("verdict", words, left=True, styles=[styles[word] for word in words]),
+        Column("largest error", finite),
+        Column("mistake", [limits.known(_reason(one)) for one in found], left=True),
+    ]
+    yield drawn(columns, limits)
+    counts = Counter(words)
     told = [f"{counts[word]} {word}" for word in styles if counts[word]]
     yield Text(f"\n{counted(len(found), 'file')}: {', '.join(told)}", style="bold")
 
 
-def calls_table(calls: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Return what was recorded, a row a call: layer, module, kernel, shapes and rules."""
-    from rich.text import Text  # noqa: PLC0415
+def calls_table(calls: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[Text]:
+    """Yield what was recorded, a row a call: layer, module, kernel, shapes and rules."""
+    from attncli.view.tables import Column, stacked  # noqa: PLC0415 - with Rich
 
-    from attncli.errors.text import printable  # noqa: PLC0415
-    from attncli.view.lined import lined_table  # noqa: PLC0415
+    def column(name: str, cells: Iterable[object], *, left: bool = True) -> Column:
+        return Column(name, [limits.known(printable(str(cell))) for cell in cells], left)
 
-    table = lined_table(2)
-    for heading in ("layer", "call"):
-        table.add_column(heading, justify="right")
-    for heading in ("module", "kernel", "dtype", "query", "key", "rules"):
-        table.add_column(heading, overflow="fold")
-    for call in calls:
-        shapes = ["×".join(map(str, call["shapes"].get(name, ()))) for name in ("query", "key")]
-        words = [call["module"], call["kernel"], call["dtype"], *shapes, ", ".join(call["rules"])]
-        table.add_row(str(call["layer"]), str(call["call"]), *(Text(printable(w)) for w in words))
-    return table
+    fixed = [column(name, [call[name] for call in calls], left=False) for name in ("layer", "call")]
+    shapes = [
+        column(name, ["×".join(map(str, call["shapes"].get(name, ()))) for call in calls])
+        for name in ("query", "key")
+    ]
+    told = [column(name, [c[name] for c in calls]) for name in ("module", "kernel", "dtype")]
+    rules = column("rules", [", ".join(call["rules"]) for call in calls])
+    yield from stacked(fixed, [*told, *shapes, rules], limits)

@@ -67,17 +67,8 @@ def shorten(
 ) -> str:
     """Cut the middle out of a text that is too long, and mark the place.
 
-    Both ends stay, because labels often differ only in one of them.
-
-    Parameters
-    ----------
-    text : str
-    room : int
-        The most that `measure` may give; below 1 nothing is left.
-    ellipsis : str
-        The mark; left out where even it does not fit.
-    measure : callable
-        Width of a text; `text_width` unless given.
+    Both ends stay, because labels often differ only in one of them. Of less room than the mark
+    takes nothing is left.
 
     Examples
     --------
@@ -106,12 +97,6 @@ def shorten_all(
 
     Where the ends that `shorten` leaves are the same, the part is shown in which they differ
     first.
-
-    Parameters
-    ----------
-    texts : sequence of str
-    room, ellipsis, measure
-        As for `shorten`.
 
     Examples
     --------

@@ -29,14 +29,7 @@ def words(text: str) -> str:
 def markdown_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,)
 ) -> str:
-    """Return a table of texts that are Markdown already.
-
-    Parameters
-    ----------
-    headings : sequence of str
-    rows : iterable of sequence of str
-    left : collection of int
-        Which columns are aligned to the left; the others are to the right, as numbers are.
+    """Return a table of texts that are Markdown already; some columns are aligned to the left.
 
     Examples
     --------

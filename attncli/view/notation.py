@@ -19,14 +19,9 @@ _LARGE = 1e6
 
 @dataclass(frozen=True)
 class Notation:
-    """How numbers and signs are written.
+    """How numbers and signs are written: with so many digits after the point, or in ASCII only.
 
-    Attributes
-    ----------
-    digits : int
-        Digits after the point; very large and very small numbers get an exponent.
-    unicode : bool
-        Whether the terminal has more than ASCII.
+    Very large and very small numbers get an exponent.
     """
 
     digits: int = 4
@@ -44,12 +39,9 @@ class Notation:
         size = abs(number)
         if not isfinite(number):
             return str(number)
-        small = 0 < size < 10.0**-self.digits
-        return (
-            f"{number:.{max(self.digits - 1, 0)}e}"
-            if small or size >= _LARGE
-            else (f"{number:.{self.digits}f}")
-        )
+        if 0 < size < 10.0**-self.digits or size >= _LARGE:
+            return f"{number:.{max(self.digits - 1, 0)}e}"
+        return f"{number:.{self.digits}f}"
 
     def number(self, number: float) -> str:
         """Return a number without trailing zeros, as it stands in a formula.

@@ -7,22 +7,19 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors.names import SCHEMA
-from attncli.referee.wording import before_diagnosis, diagnosis_lines, place_text, verdict_lines
 from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from attncli.referee.mistakes.table import Mistake
     from attncli.referee.report import Cause, CheckReport, Verdict
+    from attncli.view.limits import Limits
 
 __all__ = ["as_dict", "beside_dict", "beside_line", "renderables"]
 
 _MEASURED = ("rms", "elements", "outside", "nonfinite", "nonfinite_rows")
-# Between two columns.
-_GAP = 2
 
 
 def as_dict(report: CheckReport) -> dict[str, Any]:
@@ -30,10 +27,6 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
 
     NaN and infinities are ``"nan"``, ``"inf"`` and ``"-inf"``, because JSON has no such
     numbers and in a report they must not look alike.
-
-    Parameters
-    ----------
-    report : CheckReport
     """
     diagnosis = report.diagnosis
     return {
@@ -57,20 +50,18 @@ def beside_dict(report: CheckReport, other: CheckReport) -> dict[str, Any]:
     return {**_verdict(second), "rms_ratio": ratio if finite else None}
 
 
-def beside_line(report: CheckReport, other: CheckReport, name: str) -> RenderableType:
+def beside_line(report: CheckReport, other: CheckReport, name: str) -> str:
     """Return the sentence that says which of two files errs less, and by how much."""
-    from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
-
     one, second = report.verdicts[0], other.verdicts[0]
-    told = f"beside it, {name}: {second.word}, rms error {second.rms:.3g}"
+    told = f"\nbeside it, {name}: {second.word}, rms error {second.rms:.3g}"
     low, high = sorted((one.rms, second.rms))
     if second.tolerance is None or one.tolerance is None or not math.isfinite(high):
-        return Text(f"\n{told}")
+        return told
     if low == high:
-        return Text(f"\n{told}: both err alike")
+        return f"{told}: both err alike"
     who = "the expected file" if one.rms < second.rms else name
     times = f"{high / low:.3g} times less" if low else "not at all"
-    return Text(f"\n{told}: {who} errs {times}")
+    return f"{told}: {who} errs {times}"
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -80,20 +71,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
-    return {
-        "name": cause.name,
-        "conventions": [_mistake(mistake) for mistake in cause.conventions],
-        "options": list(cause.options),
-        "outputs": list(cause.outputs),
-        "error": _plain(cause.error),
-        "fails_at": cause.fails_at,
-        "right_there": cause.right_there,
-        "alone": cause.alone,
-    }
-
-
-def _mistake(mistake: Mistake) -> dict[str, str]:
-    return {name: getattr(mistake, name) for name in ("name", "meaning", "fix", "shows")}
+    told = ("name", "meaning", "fix", "shows")
+    conventions = [{name: getattr(each, name) for name in told} for each in cause.conventions]
+    names = ("options", "outputs", "error", "fails_at", "right_there", "alone")
+    others = {name: _plain(getattr(cause, name)) for name in names}
+    return {"name": cause.name, "conventions": conventions, **others}
 
 
 def _plain(thing: Any) -> Any:
@@ -107,81 +89,35 @@ def _plain(thing: Any) -> Any:
     return thing
 
 
-def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[RenderableType]:
-    """Yield the report for a Rich console: verdicts, worst rows, diagnosis.
-
-    Parameters
-    ----------
-    report : CheckReport
-    unicode : bool
-        Whether the terminal has more than ASCII; where not, lines are as long as what stands
-        for their signs.
-    """
-    from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
-
-    def shown(lines: Iterable[str]) -> list[str]:
-        return [known(line, unicode=unicode, signs=FORMULA_SIGNS) for line in lines]
-
-    diagnosis, blank, later = report.told_diagnosis, True, []
-    for verdict in report.verdicts:
-        headline, *lines = shown(verdict_lines(verdict, report))
-        yield Text(headline, style="bold green" if verdict.passed else "bold red")
-        if not before_diagnosis(verdict, diagnosis):
-            later.append((verdict, lines))
-            blank = False
-            continue
-        yield from map(_indented, lines)
-        blank = bool(verdict.worst_rows)
-        if blank:
-            yield from worst_rows(verdict, unicode=unicode)
-    if report.unjudged:
-        yield Text(*shown([report.unjudged]))
-        blank = False
-    if diagnosis is not None:
-        headline, *lines = shown(diagnosis_lines(diagnosis, report))
-        if not blank:
-            yield Text("")
-        yield Text(headline, style="bold")
-        yield from map(_indented, lines)
-    for verdict, lines in later:
-        yield Text("")
-        yield Text(f"numbers of {verdict.name}", style="bold")
-        yield from map(_indented, lines)
-        if verdict.worst_rows:
-            yield from worst_rows(verdict, unicode=unicode)
-
-
-def _indented(line: str) -> RenderableType:
-    """Return a line that keeps its indent where it is wrapped."""
+def renderables(report: CheckReport, limits: Limits) -> Iterator[RenderableType]:
+    """Yield the lines of a report for a Rich console, then the worst rows of each output."""
     from rich.padding import Padding  # noqa: PLC0415 - only a terminal needs it
     from rich.text import Text  # noqa: PLC0415
 
-    text = line.lstrip()
-    return Padding(Text(text), (0, 0, 0, len(line) - len(text)), expand=False)
+    styles = {one.name: "bold green" if one.passed else "bold red" for one in report.verdicts}
+    styles["diagnosis"] = "bold"
+    for line in known(str(report), unicode=limits.unicode, signs=FORMULA_SIGNS).splitlines():
+        text = line.lstrip(" ")
+        style = styles.get(line.partition(":")[0], "bold" if line.startswith("numbers of") else "")
+        # A line keeps its indent where it is wrapped.
+        yield Padding(Text(text, style), (0, 0, 0, len(line) - len(text)), expand=False)
+    for verdict in report.verdicts:
+        if verdict.worst_rows:
+            yield from _worst_rows(verdict, limits, several=len(report.verdicts) > 1)
 
 
-def worst_rows(verdict: Verdict, *, unicode: bool = True) -> Iterable[RenderableType]:
-    """Yield the rows with the largest errors, the worst first: title, table, and an empty line.
+def _worst_rows(verdict: Verdict, limits: Limits, *, several: bool) -> Iterator[RenderableType]:
+    """Yield the rows with the largest errors, the worst first: title and table."""
+    from attncli.view.tables import Column, drawn, heading  # noqa: PLC0415 - with Rich
 
-    Parameters
-    ----------
-    verdict : Verdict
-    unicode : bool
-        Whether the terminal has more than ASCII.
-    """
-    from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
-
-    from attncli.view.lined import lined_table  # noqa: PLC0415
-
-    table = lined_table(_GAP)
-    table.add_column("where", overflow="fold")
-    for heading in ("file", "answer", "error"):
-        table.add_column(heading, justify="right")
-    for place in verdict.worst_rows:
-        error = f"{place.error:.3g}" if math.isfinite(place.error) else ""
-        numbers = (f"{place.found:.6g}", f"{place.answer:.6g}", error)
-        where = place_text(place, verdict.name)
-        table.add_row(Text(known(where, unicode=unicode)), *numbers)
-    yield Text("worst rows", style="bold")
-    yield table
-    yield Text("")
+    rows = verdict.worst_rows
+    yield heading(f"worst rows of {verdict.name}" if several else "worst rows", limits)
+    errors = [f"{row.error:.3g}" if math.isfinite(row.error) else "" for row in rows]
+    columns = [
+        Column("where", [limits.known(row.text(verdict.name)) for row in rows], left=True),
+        Column("file", [f"{row.found:.6g}" for row in rows]),
+        Column("answer", [f"{row.answer:.6g}" for row in rows]),
+        Column("error", errors),
+    ]
+    yield drawn(columns, limits)
+    yield ""

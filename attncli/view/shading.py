@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 
@@ -10,47 +10,28 @@ from attncli.view.color import HIDDEN, blues, blues_256, ink, xterm
 
 if TYPE_CHECKING:
     from attncli.view.color import RGB
+    from attncli.view.limits import Depth
 
-__all__ = ["Depth", "hidden_shade", "rich_blue", "shade"]
+__all__ = ["hidden_shade", "rich_blue", "shade"]
 
-Depth: TypeAlias = Literal["none", "256", "truecolor"]
 # Not Rich's "black" and "white", which the terminal's theme may change.
 _INK = {"black": "#000000", "white": "#ffffff"}
 
 
 def rich_blue(fraction: float, depth: Depth) -> str:
-    """Return the blue of a weight as Rich names colours.
-
-    Parameters
-    ----------
-    fraction : float
-        Place on the ramp; clipped to 0 … 1.
-    depth : {"none", "256", "truecolor"}
-        Colours that the terminal has.
-    """
+    """Return the blue of a weight as Rich names colours; `fraction` is its place on the ramp."""
     return _name(_rgb(fraction, depth), depth)
 
 
 def shade(fraction: float, depth: Depth) -> Style:
-    """Return the background of a weight, darker blue where it is larger, and its ink.
-
-    Parameters
-    ----------
-    fraction : float
-        Of the largest weight that is shown.
-    depth : {"none", "256", "truecolor"}
-        Colours that the terminal has.
-    """
-    return _on(_rgb(fraction, depth), depth)
+    """Return the background of a share of the largest weight that is shown, and its ink."""
+    rgb = _rgb(fraction, depth)
+    return Style(color=_INK[ink(rgb)], bgcolor=_name(rgb, depth))
 
 
 def hidden_shade(depth: Depth) -> Style:
     """Return the grey ink of the weight of a hidden key, which has no background of its own."""
     return Style(color=_name(HIDDEN, depth))
-
-
-def _on(background: RGB, depth: Depth) -> Style:
-    return Style(color=_INK[ink(background)], bgcolor=_name(background, depth))
 
 
 def _rgb(fraction: float, depth: Depth) -> RGB:

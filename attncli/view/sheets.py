@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli.errors.text import label_text
 from attncli.view.labels import shorten_all
 from attncli.view.shading import hidden_shade, shade
-from attncli.view.tables import Column, drawn, groups, heading, remark
+from attncli.view.tables import GAP, Column, drawn, groups, heading, remark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rich.style import Style
     from rich.text import Text
 
-    from attncli.view.tables import Limits
+    from attncli.view.limits import Limits
 
 __all__ = ["Sheet", "sheet_parts"]
 
 # Columns of the terminal.
-_LABEL_WIDTH, _LEAST_LABEL, _HEADING_WIDTH, _GAP = 24, 4, 12, 2
+_LABEL_WIDTH, _LEAST_LABEL, _HEADING_WIDTH = 24, 4, 12
 # Rich draws about 100,000 shaded cells in a second: a larger table has none.
 _MANY_CELLS = 20_000
 # Numbers from the one on have powers of ten; so have others, if some lie between the two.
@@ -33,17 +33,17 @@ _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 
 
 class Sheet(NamedTuple):
-    """One matrix to show.
+    """One matrix to show; each pair is of its rows and of its columns.
 
     Attributes
     ----------
     title : str
     values : ndarray (rows shown, columns)
-    row_count, column_count : int
+    counts : (int, int)
         How many there are in all: more than ``values`` has if it is cropped.
-    row_labels, column_labels : sequence of str or None
+    labels : (sequence of str or None, sequence of str or None)
         The indices are shown if there are none.
-    rows_are, columns_are : str
+    are : (str, str)
         ``queries``, ``keys``, ``columns``: for the line that says what was left out.
     shaded : bool
         Larger numbers are darker blue: for weights.
@@ -53,14 +53,21 @@ class Sheet(NamedTuple):
 
     title: str
     values: npt.NDArray[Any]
-    row_count: int
-    column_count: int
-    row_labels: Sequence[str] | None
-    column_labels: Sequence[str] | None
-    rows_are: str
-    columns_are: str
+    counts: tuple[int, int]
+    labels: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None)
+    are: tuple[str, str] = ("queries", "keys")
     shaded: bool = False
     hidden: npt.NDArray[np.bool_] | None = None
+
+    def cut(self, limits: Limits) -> Sheet:
+        """Return the rows and columns that may be shown."""
+        rows, columns = self.values.shape
+        columns = min(columns, limits.columns or columns)
+        if not limits.stacked:  # each takes a column of the terminal at least
+            columns = min(columns, limits.width or columns)
+        part = slice(min(rows, limits.rows or rows)), slice(columns)
+        hidden = None if self.hidden is None else self.hidden[part]
+        return self._replace(values=self.values[part], hidden=hidden)
 
 
 def sheet_parts(sheets: Iterable[Sheet], limits: Limits) -> Iterator[Text]:
@@ -68,86 +75,72 @@ def sheet_parts(sheets: Iterable[Sheet], limits: Limits) -> Iterator[Text]:
 
     With colours, all sheets are made before the first one is drawn.
     """
+    cut = (sheet.cut(limits) for sheet in sheets)
     if limits.depth == "none":
-        for sheet in sheets:
+        for sheet in cut:
             yield from _parts(sheet, limits)
         return
-    sheets = list(sheets)
-    shaded = [sheet for sheet in sheets if sheet.shaded]
-    largest = max((_largest(sheet, limits) for sheet in shaded), default=0.0)
-    for sheet in sheets:
+    found = [*cut]
+    shaded = [sheet for sheet in found if sheet.shaded]
+    largest = max(map(_largest, shaded), default=0.0)
+    for sheet in found:
         last = bool(shaded) and sheet is shaded[-1]
-        legend = _legend(shaded, largest, limits) if last else ""
-        yield from _parts(sheet, limits, largest, legend)
+        yield from _parts(sheet, limits, largest, _legend(shaded, largest, limits) if last else "")
+
+
+def _largest(sheet: Sheet) -> float:
+    return float(np.max(sheet.values, initial=0.0, where=np.isfinite(sheet.values)))
 
 
 def _legend(shaded: Sequence[Sheet], largest: float, limits: Limits) -> str:
     """Return what the colours mean, which is said once for all tables of weights."""
     ((number,),) = _cell_texts(np.array([[largest]]), limits.digits)
     told = [f"darkest blue: {number}"] if largest else []
-    for sheet in shaded:
-        rows, count = _most(sheet, limits)
-        if sheet.hidden is not None and sheet.hidden[:rows, :count].any():
-            return " · ".join([*told, "grey: hidden"])
-    return told[0] if told else ""
-
-
-def _most(sheet: Sheet, limits: Limits) -> tuple[int, int]:
-    """Return how many rows and columns are shown at most."""
-    rows, count = sheet.values.shape
-    count = min(count, limits.columns or count)
-    return min(rows, limits.rows or rows), (
-        count if limits.stacked else min(count, limits.width or count)
-    )
-
-
-def _largest(sheet: Sheet, limits: Limits) -> float:
-    """Return the largest number that is shown; 0 where none is positive."""
-    rows, count = _most(sheet, limits)
-    shown = sheet.values[:rows, :count]
-    return float(np.max(shown, initial=0.0, where=np.isfinite(shown)))
+    if any(sheet.hidden is not None and sheet.hidden.any() for sheet in shaded):
+        told.append("grey: hidden")
+    return " · ".join(told)
 
 
 def _parts(sheet: Sheet, limits: Limits, largest: float = 0.0, legend: str = "") -> Iterator[Text]:
     """Yield the title, the table, and a line that says what was left out."""
-    rows, count = _most(sheet, limits)
-    texts = _cell_texts(sheet.values[:rows, :count], limits.digits)
-    names, headings = _names_and_headings(sheet, texts, count, limits)
-    shaded = sheet.shaded and limits.depth != "none" and rows * count <= _MANY_CELLS
-    styles = _shades(sheet, rows, count, largest, limits) if shaded else [[]] * count
+    rows, count = sheet.values.shape
+    texts = _cell_texts(sheet.values, limits.digits)
+    names, headings = _names_and_headings(sheet, texts, limits)
+    colored = limits.depth != "none"
+    shaded = sheet.shaded and colored and rows * count <= _MANY_CELLS
+    styles = _shades(sheet, largest, limits) if shaded else [[]] * count
     cells: Iterable[Sequence[str]] = zip(*texts, strict=True) if texts else [()] * count
     columns = [
         Column(told, cell, styles=style)
         for told, cell, style in zip(headings, cells, styles, strict=True)
     ]
-    bold = ["bold"] * rows if limits.depth != "none" else []
-    fixed = [Column("", names, limits.markdown, bold)]
+    fixed = [Column("", names, limits.markdown, ["bold"] * rows if colored else [])]
     fitting = groups(fixed, columns, limits.width)
-    yield heading(sheet.title, limits)
     shown = fitting if limits.stacked else fitting[:1]
+    yield heading(sheet.title, limits)
     for number, group in enumerate(shown):
         if number:
             yield remark("", limits)
         yield drawn([*fixed, *group], limits)
-    if legend:
-        yield remark(legend, limits)
-    if left_out := _left_out(sheet, rows, sum(map(len, shown))):
-        yield remark(left_out, limits)
+    for words in (legend, _left_out(sheet, (rows, sum(map(len, shown))))):
+        if words:
+            yield remark(words, limits)
     yield remark("", limits)
 
 
 def _names_and_headings(
-    sheet: Sheet, texts: list[list[str]], count: int, limits: Limits
+    sheet: Sheet, texts: list[list[str]], limits: Limits
 ) -> tuple[list[str], list[str]]:
     """Return the labels of rows and columns, which leave room for the numbers."""
+    rows, count = sheet.values.shape
     widest = max(map(len, chain.from_iterable(texts)), default=1)
-    room = _LABEL_WIDTH if limits.width is None else limits.width - _GAP - widest
+    room = _LABEL_WIDTH if limits.width is None else limits.width - GAP - widest
     longest = max(_LEAST_LABEL, min(_LABEL_WIDTH, room))
-    names = _labels(sheet.row_labels, len(texts), longest, limits)
+    names = _labels(sheet.labels[0], rows, longest, limits)
     taken = Column("", names).width
-    room = _HEADING_WIDTH if limits.width is None else limits.width - _GAP - taken
+    room = _HEADING_WIDTH if limits.width is None else limits.width - GAP - taken
     room = max(widest, min(_HEADING_WIDTH, room))
-    return names, _labels(sheet.column_labels, count, room, limits)
+    return names, _labels(sheet.labels[1], count, room, limits)
 
 
 def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limits) -> list[str]:
@@ -179,30 +172,25 @@ def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     return [[t[1:] if t[0] == "-" and float(t) == 0 else t for t in row] for row in texts]
 
 
-def _shades(
-    sheet: Sheet, rows: int, count: int, largest: float, limits: Limits
-) -> list[list[Style]]:
+def _shades(sheet: Sheet, largest: float, limits: Limits) -> list[list[Style]]:
     """Return the styles of the cells of each column."""
-    shown = sheet.values[:rows, :count] / (largest or 1.0)
-    hidden = np.zeros(shown.shape, np.bool_) if sheet.hidden is None else sheet.hidden
+    shares = sheet.values / (largest or 1.0)
+    hidden = np.zeros(shares.shape, np.bool_) if sheet.hidden is None else sheet.hidden
     grey = hidden_shade(limits.depth)
     return [
         [grey if gone else shade(part, limits.depth) for part, gone in zip(*column, strict=True)]
-        for column in zip(shown.T.tolist(), hidden[:rows, :count].T.tolist(), strict=True)
+        for column in zip(shares.T.tolist(), hidden.T.tolist(), strict=True)
     ]
 
 
-def _left_out(sheet: Sheet, rows: int, count: int) -> str:
-    missing = [
-        (sheet.row_count - rows, sheet.rows_are, "--max-rows"),
-        (sheet.column_count - count, sheet.columns_are, "--max-cols"),
-    ]
-    parts = [
-        f"{number:,} more {_ONE.get(things, things) if number == 1 else things}"
-        for number, things, _ in missing
-        if number
-    ]
-    options = [option for number, _, option in missing if number]
+def _left_out(sheet: Sheet, shown: tuple[int, int]) -> str:
+    """Return how many rows and columns are not shown, and what shows them."""
+    parts, options = [], []
+    both = zip(sheet.counts, shown, sheet.are, ("--max-rows", "--max-cols"), strict=True)
+    for count, told, things, option in both:
+        if more := count - told:
+            parts.append(f"{more:,} more {_ONE[things] if more == 1 else things}")
+            options.append(option)
     if not parts:
         return ""
     return f"… {' and '.join(parts)} ({', '.join(options)}; --save and --format json have all)"

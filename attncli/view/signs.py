@@ -23,15 +23,7 @@ FORMULA_SIGNS = {
 
 
 def known(text: str, *, unicode: bool, signs: Mapping[str, str] = _SIGNS) -> str:
-    """Return a text in characters that the terminal has.
-
-    Parameters
-    ----------
-    text : str
-    unicode : bool
-        Whether the terminal has more than ASCII.
-    signs : mapping of str to str
-        What stands for which signs in ASCII.
+    """Return a text in characters that the terminal has: in ASCII, unless it has Unicode.
 
     Examples
     --------

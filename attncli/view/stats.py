@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncli.errors.text import label_text
 from attncli.view.labels import shorten
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
-from attncli.view.tables import Column, remark, stacked
+from attncli.view.tables import GAP, Column, remark, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from attncli.summaries.stats import HeadStats
-    from attncli.summaries.strongest import TopKeys
-    from attncli.view.tables import Limits
+    from attncli.summaries.strongest import StrongKey, TopKeys
+    from attncli.view.limits import Limits
 
 __all__ = ["stats_parts", "top_parts"]
 
 # Columns of a label; if labels would get shorter than the second, ranks are put below each other.
-_LABEL_WIDTH, _READABLE_LABEL, _SHORTEST_LABEL, _GAP = 24, 12, 6, 2
+_LABEL_WIDTH, _READABLE_LABEL, _SHORTEST_LABEL = 24, 12, 6
 _FIGURES = {
     "entropy": "entropy",
     "effective_keys": "eff. keys",
@@ -40,30 +41,20 @@ _LEGEND = (
 
 
 def stats_parts(stats: Sequence[HeadStats], limits: Limits) -> Iterator[Text]:
-    """Yield a table with a line for each head, or several tables if it is too wide.
-
-    Parameters
-    ----------
-    stats : sequence of HeadStats
-        At least one.
-    limits : Limits
-    """
+    """Yield a table with a line for each head, or several tables if it is too wide."""
     notation = Notation(limits.digits, limits.unicode)
-    places = _places(stats)
-    counts = []
+
+    def cell(number: float | None) -> str:
+        return "-" if number is None else notation.cell(number)
+
+    columns = []
     if any(head.left_out for head in stats):
-        counts.append(Column("queries", [str(head.queries) for head in stats]))
-        counts.append(Column("left out", [str(head.left_out) for head in stats]))
-    figures = [
-        Column(told, [_figure(getattr(head, name), notation) for head in stats])
-        for name, told in _FIGURES.items()
-    ]
-    yield from stacked(places, [*counts, *figures], limits)
+        columns.append(Column("queries", [str(head.queries) for head in stats]))
+        columns.append(Column("left out", [str(head.left_out) for head in stats]))
+    for name, told in _FIGURES.items():
+        columns.append(Column(told, [cell(getattr(head, name)) for head in stats]))
+    yield from stacked(_places(stats), columns, limits)
     yield remark(_LEGEND, limits)
-
-
-def _figure(number: float | None, notation: Notation) -> str:
-    return "-" if number is None else notation.cell(number)
 
 
 def _places(parts: Sequence[HeadStats] | Sequence[TopKeys]) -> list[Column]:
@@ -75,26 +66,22 @@ def _places(parts: Sequence[HeadStats] | Sequence[TopKeys]) -> list[Column]:
 
 
 def top_parts(rows: Sequence[TopKeys], limits: Limits) -> Iterator[Text]:
-    """Yield a table of the strongest keys, with a line for each query.
-
-    Parameters
-    ----------
-    rows : sequence of TopKeys
-    limits : Limits
-    """
+    """Yield a table of the strongest keys, with a line for each query."""
     if not rows:
         return
     places = _places(rows)
     ranks = max(1, *(len(row.keys) for row in rows))
-    room = _label_room(limits, sum(place.width + _GAP for place in places), ranks)
+    room = _label_room(limits, sum(place.width + GAP for place in places), ranks)
     names = [_name("query", row.query, row.label, room, limits) for row in rows]
     places.append(Column("query", names, left=True))
     largest = max((key.weight for row in rows for key in row.keys), default=1.0) or 1.0
-    ranked = [
-        column
-        for rank in range(ranks)
-        for column in _ranked(rows, rank, room, largest, limits, several=ranks > 1)
-    ]
+    ranked: list[Column] = []
+    for rank in range(ranks):
+        told = f"{_ordinal(rank + 1)} key" if ranks > 1 else "key"
+        ranked += _ranked(told, [row.keys[rank : rank + 1] for row in rows], room, largest, limits)
+    unseeing = ["sees no key"[: max(room, len("key"))] if not row.keys else "" for row in rows]
+    cells = [own or word for own, word in zip(ranked[0].cells, unseeing, strict=True)]
+    ranked[0] = replace(ranked[0], cells=cells)
     yield from stacked(places, ranked, limits, together=2)
 
 
@@ -109,7 +96,7 @@ def _label_room(limits: Limits, taken: int, ranks: int) -> int:
         return _LABEL_WIDTH
     room = 0
     for together in range(ranks, 0, -1):
-        numbers = together * (limits.digits + 2 + 2 * _GAP)
+        numbers = together * (limits.digits + 2 + 2 * GAP)
         room = (limits.width - taken - numbers) // (together + 1)
         if room >= _READABLE_LABEL:
             break
@@ -117,30 +104,16 @@ def _label_room(limits: Limits, taken: int, ranks: int) -> int:
 
 
 def _ranked(
-    rows: Sequence[TopKeys],
-    rank: int,
-    room: int,
-    largest: float,
-    limits: Limits,
-    *,
-    several: bool,
+    told: str, keys: Sequence[Sequence[StrongKey]], room: int, largest: float, limits: Limits
 ) -> tuple[Column, Column]:
-    """Return the columns of the keys of one rank and their weights; blank if there is none."""
-    notation = Notation(limits.digits, limits.unicode)
+    """Return the columns of the keys of one rank and their weights; blank where there is none."""
+    notation, depth = Notation(limits.digits, limits.unicode), limits.depth
     names, weights, styles = [], [], []
-    for row in rows:
-        if rank < len(row.keys):
-            key = row.keys[rank]
-            names.append(_name("key", key.index, key.label, room, limits))
-            weights.append(notation.cell(key.weight))
-            depth = limits.depth
-            styles.append("" if depth == "none" else shade(key.weight / largest, depth))
-        else:
-            unseen = not row.keys and rank == 0
-            names.append("sees no key"[: max(room, len("key"))] if unseen else "")
-            weights.append("")
-            styles.append("")
-    told = f"{_ordinal(rank + 1)} key" if several else "key"
+    for key in keys:
+        names.append("".join(_name("key", k.index, k.label, room, limits) for k in key))
+        weights.append("".join(notation.cell(k.weight) for k in key))
+        shown = depth != "none" and key
+        styles.append(shade(key[0].weight / largest, depth) if shown else "")
     return Column(told, names, left=True), Column("weight", weights, styles=styles)
 
 

@@ -3,62 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.text import Span, Text
 
 from attncli.view.labels import text_width
 from attncli.view.markdown import markdown_table, words
-from attncli.view.signs import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.style import Style
 
-    from attncli.view.shading import Depth
+    from attncli.view.limits import Limits
 
-__all__ = ["Column", "Limits", "drawn", "groups", "heading", "remark", "stacked"]
+__all__ = ["GAP", "Column", "drawn", "groups", "heading", "remark", "stacked", "width_of"]
 
-_GAP = 2
-
-
-class Limits(NamedTuple):
-    """How much of a matrix is shown, and in which way.
-
-    Attributes
-    ----------
-    rows, columns : int or None
-        At most this many; None is all.
-    heads : int
-        At most this many (batch, head) matrices of each output.
-    width : int or None
-        Columns of the terminal, or None if there is no edge.
-    digits : int
-        Digits after the point.
-    unicode : bool
-        Whether stdout takes more than ASCII.
-    depth : {"none", "256", "truecolor"}
-        Colours that the terminal has.
-    stacked : bool
-        Columns that do not fit are shown below the others, not left out.
-    markdown : bool
-        Each part is a block of Markdown; without colours and without an edge.
-    """
-
-    rows: int | None
-    columns: int | None
-    heads: int
-    width: int | None
-    digits: int
-    unicode: bool = True
-    depth: Depth = "truecolor"
-    stacked: bool = False
-    markdown: bool = False
-
-    def known(self, text: str) -> str:
-        """Return a text in characters that stdout takes; to be called before measuring it."""
-        return known(text, unicode=self.unicode)
+# Columns of the terminal between two of a table.
+GAP = 2
 
 
 @dataclass(frozen=True)
@@ -100,44 +62,36 @@ def remark(text: str, limits: Limits) -> Text:
     return Text(limits.known(text), style="dim italic")
 
 
+def width_of(columns: Sequence[Column]) -> int:
+    """Return the columns of the terminal that a table takes."""
+    return sum(column.width + GAP for column in columns) - GAP
+
+
 def groups(
     fixed: Sequence[Column], columns: Sequence[Column], width: int | None, *, together: int = 1
 ) -> list[Sequence[Column]]:
     """Return the columns that fit side by side behind the fixed ones; at least one in each group.
 
-    Parameters
-    ----------
-    fixed, columns : sequence of Column
-    width : int or None
-        Columns of the terminal; None if there is no edge.
-    together : int
-        So many columns are never torn apart.
+    So many columns as `together` says are never torn apart.
     """
     if width is None:
         return [columns]
-    most = width - sum(column.width + _GAP for column in fixed)
+    most = width - sum(column.width + GAP for column in fixed)
     found: list[Sequence[Column]] = []
     start, room = 0, most
     for at in range(0, len(columns), together):
-        wide = sum(column.width + _GAP for column in columns[at : at + together])
-        if wide - _GAP > room and at > start:
+        wide = width_of(columns[at : at + together])
+        if wide > room and at > start:
             found.append(columns[start:at])
             start, room = at, most
-        room -= wide
+        room -= wide + GAP
     return [*found, columns[start:]]
 
 
 def stacked(
     fixed: Sequence[Column], columns: Sequence[Column], limits: Limits, *, together: int = 1
 ) -> Iterator[Text]:
-    """Yield one table, or several below each other that repeat the fixed columns.
-
-    Parameters
-    ----------
-    fixed, columns, together
-        As for `groups`.
-    limits : Limits
-    """
+    """Yield one table, or several below each other that repeat the fixed columns."""
     width = None if limits.markdown else limits.width
     for number, group in enumerate(groups(fixed, columns, width, together=together)):
         if number:
@@ -153,7 +107,7 @@ def drawn(columns: Sequence[Column], limits: Limits) -> Text:
         return Text(markdown_table([words(c.heading) for c in columns], rows, left=left))
     writer = _Writer(columns)
     writer.row([(column.heading, "bold") for column in columns])
-    writer.line(("─" if limits.unicode else "-") * writer.length, "dim")
+    writer.line(("─" if limits.unicode else "-") * width_of(columns), "dim")
     styled = [column.styles or [""] * len(column.cells) for column in columns]
     for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         writer.row([(cell, style[number]) for cell, style in zip(cells, styled, strict=True)])
@@ -165,7 +119,6 @@ class _Writer:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = [(column.width, column.left) for column in columns]
-        self.length = sum(width for width, _ in self._columns) + _GAP * (len(columns) - 1)
         self._lines: list[str] = []
         self._spans: list[Span] = []
         self._at = 0
@@ -177,14 +130,16 @@ class _Writer:
         ):
             start = at
             fill = " " * (width - text_width(cell))
-            part = " " * (_GAP if number else 0) + (cell + fill if left else fill + cell)
+            part = " " * (GAP if number else 0) + (cell + fill if left else fill + cell)
             line, at = line + part, at + len(part)
+            # A background reaches to the cell before: gaps between shades would look like bars.
+            whole = getattr(style, "bgcolor", None) is not None
+            if number == len(cells) - 1 and not whole:
+                line = line.rstrip()
             if style:
-                # A background reaches to the cell before: gaps between shades would look like bars.
-                whole = getattr(style, "bgcolor", None) is not None
                 first = start if whole else at - len(part.lstrip())
-                self._spans.append(Span(self._at + first, self._at + at, style))
-        self.line(line.rstrip() if not cells[-1][1] else line)
+                self._spans.append(Span(self._at + first, self._at + min(at, len(line)), style))
+        self.line(line)
 
     def line(self, line: str, style: str = "") -> None:
         if style:

@@ -20,20 +20,8 @@ def wrapped(
     pieces: Iterable[str],
     room: float,
     measure: Callable[[str], float] = text_width,
-    *,
-    between: str = " ",
 ) -> Iterator[str]:
     """Join pieces into lines that fit; a piece that is too long has a line of its own.
-
-    Parameters
-    ----------
-    pieces : iterable of str
-    room : float
-        The most that `measure` may give of a line.
-    measure : callable
-        Width of a text; `text_width` unless given.
-    between : str
-        What joins two pieces.
 
     Examples
     --------
@@ -42,7 +30,7 @@ def wrapped(
     """
     line = ""
     for piece in pieces:
-        joined = f"{line}{between}{piece}" if line else piece
+        joined = f"{line} {piece}" if line else piece
         if line and measure(joined) > room:
             yield line
             line = piece

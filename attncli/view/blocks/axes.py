@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from attncli.view.labels import clusters, shorten, shorten_all
 from attncli.view.pictures.scale import ticks
-from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.blocks.cells import Form, Painter
+    from attncli.view.blocks.cells import Form
+    from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Axis
 
 __all__ = [
@@ -22,8 +22,8 @@ __all__ = [
     "fit_text",
     "gutter",
     "gutter_width",
+    "has_room",
     "key_header",
-    "key_list",
     "terminal_labels",
 ]
 
@@ -37,12 +37,8 @@ _JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
 def columns(text: str) -> int:
     """Return how many columns most terminals give a text: wide characters 2, marks none.
 
-    Pictures are written as they are, so this is the rule of terminals, which count a spacing
-    mark where Rich counts none. Joined emoji are taken apart by `terminal_labels`.
-
-    References
-    ----------
-    Unicode Standard Annex 11, "East Asian Width".
+    Pictures are written as they are, so this is the rule of terminals (Unicode Standard Annex
+    11), which count a spacing mark where Rich counts none.
 
     Examples
     --------
@@ -58,21 +54,21 @@ def _columns_of_one(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def terminal_labels(labels: Sequence[str] | None, painter: Painter) -> tuple[str, ...] | None:
+def terminal_labels(labels: Sequence[str] | None, limits: Limits) -> tuple[str, ...] | None:
     """Return labels whose width is known and whose characters the terminal has."""
     if labels is None:
         return None
-    return tuple(painter.known(label.translate(_JOINERS)) for label in labels)
+    return tuple(limits.known(label.translate(_JOINERS)) for label in labels)
 
 
-def cut(text: str, room: int, painter: Painter) -> str:
+def cut(text: str, room: int, limits: Limits) -> str:
     """Return a text in at most `room` columns: with its middle cut out if it is too long."""
-    return shorten(text, room, ellipsis=painter.known("…"), measure=columns)
+    return shorten(text, room, ellipsis=limits.known("…"), measure=columns)
 
 
-def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> str:
+def fit_text(text: str, room: int, limits: Limits, *, right: bool = False) -> str:
     """Return a text in exactly `room` columns: cut in the middle, or filled up."""
-    short = cut(text, room, painter)
+    short = cut(text, room, limits)
     fill = " " * (room - columns(short))
     return fill + short if right else short + fill
 
@@ -90,7 +86,7 @@ def gutter_width(queries: Axis, width: int, lines: int) -> int:
     return min(max(map(columns, names)), max(4, width // 4), _WIDEST) + 1
 
 
-def gutter(queries: Axis, form: Form, room: int, painter: Painter) -> list[str]:
+def gutter(queries: Axis, form: Form, room: int, limits: Limits) -> list[str]:
     """Return the name at the left of each line; blank where a line has none.
 
     Labels name single rows; a line that stands for several rows has a number.
@@ -106,22 +102,22 @@ def gutter(queries: Axis, form: Form, room: int, painter: Painter) -> list[str]:
         named = ticks(queries.count, None, most, start=queries.start)
         for place, text in zip(named.positions, named.texts, strict=True):
             texts[place // per_line] = text
-    texts = shorten_all(texts, room - 1, ellipsis=painter.known("…"), measure=columns)
-    return [fit_text(text, room - 1, painter, right=True) + " " for text in texts]
+    texts = shorten_all(texts, room - 1, ellipsis=limits.known("…"), measure=columns)
+    return [fit_text(text, room - 1, limits, right=True) + " " for text in texts]
 
 
-def key_header(keys: Axis, form: Form, painter: Painter) -> list[str]:
+def key_header(keys: Axis, form: Form, limits: Limits) -> list[str]:
     """Return the lines above the cells that name the keys, each as wide as the panel.
 
     Labels lie flat if all fit above their cells, and stand upright if not; keys are
     numbered if there are no labels or a cell stands for several keys.
     """
-    if keys.labels is None or keys.block > 1 or _needs_list(keys.labels, form):
+    if keys.labels is None or keys.block > 1 or not has_room(keys.labels, form):
         return [_numbered(keys, form)]
     if max(map(columns, keys.labels)) < form.width:
         return ["".join(_centered(label, form.width) for label in keys.labels)]
     # Counted in characters, since each takes one line whatever its width.
-    ellipsis = painter.known("…")
+    ellipsis = limits.known("…")
     short = shorten_all(keys.labels, LONGEST_UPRIGHT, ellipsis=ellipsis, measure=_height)
     parts = list(map(clusters, short))
     depth = max(map(len, parts))
@@ -133,21 +129,12 @@ def _height(text: str) -> int:
     return len(clusters(text))
 
 
-def _needs_list(labels: Sequence[str], form: Form) -> bool:
-    """Return whether labels cannot stand upright: too wide, or with escaped characters."""
-    return any(
+def has_room(labels: Sequence[str], form: Form) -> bool:
+    """Return whether labels can stand upright: escapes cannot, nor letters wider than a cell."""
+    return not any(
         "\\" in label or any(columns(part) > form.width for part in clusters(label))
         for label in labels
     )
-
-
-def key_list(keys: Axis, form: Form, width: int, painter: Painter) -> list[str]:
-    """Return lines that list the label of each key number, if the header had no room for labels."""
-    if keys.labels is None or keys.block > 1 or not _needs_list(keys.labels, form):
-        return []
-    numbered = enumerate(keys.labels, start=keys.start)
-    entries = (cut(f"{place} {label}", width, painter) for place, label in numbered)
-    return list(wrapped(("keys:", *entries), width, columns, between="  "))
 
 
 def _numbered(keys: Axis, form: Form) -> str:

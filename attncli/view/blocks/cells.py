@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from attncli.view.color import (
     HIDDEN,
@@ -18,14 +18,13 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.pictures.scale import fractions
-from attncli.view.signs import known
 
 if TYPE_CHECKING:
+    from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Panel, Picture
 
-__all__ = ["Color", "Form", "Line", "Painter", "plain"]
+__all__ = ["Form", "Line", "Painter", "plain"]
 
-Color: TypeAlias = Literal["truecolor", "256", "none"]
 # A piece of text with its ink and its background; None is the terminal's own.
 Span: TypeAlias = tuple[str, RGB | None, RGB | None]
 Line: TypeAlias = list[Span]
@@ -47,13 +46,13 @@ class Form:
         Columns of the terminal.
     halves : bool
         A line holds two rows of cells, as upper and lower halves of a block.
-    digits : int or None
-        Digits after the point of the number in the cell; None for no number.
+    numbers : bool
+        There is a number in the cell.
     """
 
     width: int
     halves: bool = False
-    digits: int | None = None
+    numbers: bool = False
 
 
 def plain(text: str) -> Span:
@@ -68,22 +67,15 @@ class Painter:
     Visible cells have a background of their own, so they read the same in dark and in light
     terminals. Hidden ones have none: a grey mark on the terminal's background recedes in both.
 
-    Attributes
-    ----------
-    color : {"truecolor", "256", "none"}
-    unicode : bool
-        Blocks and shades may be used; ASCII only otherwise.
-    signed : bool
-        Values have both signs.
+    `signed` values have both signs.
     """
 
-    color: Color
-    unicode: bool
+    limits: Limits
     signed: bool
 
     @cached_property
     def _palette(self) -> list[RGB]:
-        few = self.color == "256"
+        few = self.limits.depth == "256"
         ramp = (
             (diverging_256 if few else diverging) if self.signed else (blues_256 if few else blues)
         )
@@ -95,7 +87,7 @@ class Painter:
 
     def cell(self, fraction: float, width: int, text: str = "") -> Span:
         """Return a visible cell, with or without a number in its middle."""
-        if self.color != "none":
+        if self.limits.depth != "none":
             background = self._shade(fraction)
             return text.center(width), _INKS[ink(background)] if text else None, background
         fill = self._fill(fraction, width, sign=self.signed and not text)
@@ -104,14 +96,14 @@ class Painter:
 
     def hidden(self, width: int) -> Span:
         """Return a hidden cell."""
-        mark = "·" if self.unicode else "/"
+        mark = "·" if self.limits.unicode else "/"
         # In the middle of a wide cell one is enough, and recedes.
         text = mark.center(width) if width > 2 else mark * width
-        return text, None if self.color == "none" else HIDDEN, None
+        return text, None if self.limits.depth == "none" else HIDDEN, None
 
     def _fill(self, fraction: float, width: int, *, sign: bool) -> str:
         """Return a cell without colour: shades, after a sign unless a number shows it."""
-        shades = " ░▒▓█" if self.unicode else _ASCII_SHADES
+        shades = " ░▒▓█" if self.limits.unicode else _ASCII_SHADES
         strength = abs(2 * fraction - 1) if self.signed else fraction
         shade = shades[round(strength * (len(shades) - 1))]
         if not sign or shade == " ":
@@ -133,8 +125,8 @@ class Painter:
                 for upper, lower in zip_longest(rows[::2], rows[1::2], fillvalue=blank)
             ]
         texts = [[""] * len(row) for row in rows]
-        if form.digits is not None:
-            texts = picture.texts(panel, form.digits)
+        if form.numbers:
+            texts = picture.texts(panel)
         return [
             [
                 self.hidden(form.width) if place is None else self.cell(place, form.width, text)
@@ -149,13 +141,9 @@ class Painter:
             return self.hidden(1) if down is None else (_LOWER, self._shade(down), None)
         return _UPPER, self._shade(up), None if down is None else self._shade(down)
 
-    def known(self, text: str) -> str:
-        """Return a text in characters that this terminal has."""
-        return known(text, unicode=self.unicode)
-
     def text(self, line: Line) -> str:
         """Return a line as the terminal gets it; colours change only where they must."""
-        if self.color == "none":
+        if self.limits.depth == "none":
             return "".join(span[0] for span in line).rstrip()
         parts: list[str] = []
         now: tuple[RGB | None, RGB | None] = (None, None)
@@ -174,4 +162,6 @@ class Painter:
         return _RESET + (f"\x1b[{';'.join(codes)}m" if codes else "")
 
     def _code(self, color: RGB) -> str:
-        return f"5;{xterm(color)}" if self.color == "256" else "2;" + ";".join(map(str, color))
+        return (
+            f"5;{xterm(color)}" if self.limits.depth == "256" else "2;" + ";".join(map(str, color))
+        )

@@ -13,8 +13,8 @@ from attncli.view.blocks.axes import (
     fit_text,
     gutter,
     gutter_width,
+    has_room,
     key_header,
-    key_list,
     terminal_labels,
 )
 from attncli.view.blocks.cells import Form, Painter, plain
@@ -27,7 +27,8 @@ from attncli.view.wrapping import wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.blocks.cells import Color, Line
+    from attncli.view.blocks.cells import Line
+    from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Picture
 
 __all__ = ["draw_blocks"]
@@ -46,42 +47,12 @@ _NARROWEST_NUMBER = 3
 _STEPS = 24
 
 
-def draw_blocks(
-    picture: Picture,
-    *,
-    width: int | None,
-    height: int | None = None,
-    color: Color = "none",
-    unicode: bool = True,
-    annotate: bool | None = None,
-    digits: int = 2,
-    most: int | None = None,
-) -> str:
+def draw_blocks(picture: Picture, limits: Limits) -> str:
     """Draw a picture in characters.
 
     Cells are as large as the width allows: with their numbers in them if maps are so small
-    that all can be seen at once, two columns wide, half a block, or pooled.
-
-    Parameters
-    ----------
-    picture : Picture
-    width : int or None
-        Columns of the terminal; no line is longer (20 is the least). None if there is no
-        edge: then maps take 80 columns, and titles what they need.
-    height : int, optional
-        Lines of the terminal, available to each map; a map takes at least 16 lines of
-        cells. 64 unless given.
-    color : {"truecolor", "256", "none"}
-        Colours that the terminal has.
-    unicode : bool
-        Whether it can show more than ASCII.
-    annotate : bool, optional
-        False leaves out the numbers in the cells; True is an error if they do not fit into
-        one map.
-    digits : int
-        Digits after the point in these numbers.
-    most : int, optional
-        How many maps are drawn, of heads or batch entries; all unless given.
+    that all can be seen at once, two columns wide, half a block, or pooled. A map takes at least
+    16 lines of cells. Without an edge, maps take 80 columns, and titles what they need.
 
     Returns
     -------
@@ -93,15 +64,14 @@ def draw_blocks(
     NoRoomError
         Numbers were asked for but do not fit.
     """
-    painter = Painter(color, unicode, picture.signed)
-    count = len(picture.panels)
+    painter = Painter(limits, picture.look.signed)
+    left_out = len(picture.panels) - (limits.heads or len(picture.panels))
     rows, keys = (
-        replace(axis, labels=terminal_labels(axis.labels, painter))
+        replace(axis, labels=terminal_labels(axis.labels, limits))
         for axis in (picture.rows, picture.columns)
     )
-    picture = replace(picture, panels=picture.panels[:most], rows=rows, columns=keys)
-    wanted = None if annotate is False else digits
-    page = _Page(width, painter, wanted, annotate is True, count - len(picture.panels))
+    picture = replace(picture, panels=picture.panels[: limits.heads], rows=rows, columns=keys)
+    page, height = _Page(limits, painter, left_out), limits.height
     upright = min(LONGEST_UPRIGHT, max(map(columns, keys.labels))) if keys.labels else 0
     limit = max(_LEAST_LINES, height - _LINES_AROUND - upright) if height else _MOST_LINES
     lines = page.drawn(picture, limit)
@@ -115,47 +85,28 @@ def draw_blocks(
 
 @dataclass(frozen=True)
 class _Page:
-    """The terminal, and what is asked of it, whatever number of lines a map may take.
+    """The terminal, whatever number of lines a map may take; so many maps are left out."""
 
-    Attributes
-    ----------
-    edge : int or None
-        Columns; None if there is no edge.
-    painter : Painter
-    digits : int or None
-        Digits after the point of numbers in cells.
-    annotate : bool
-        Numbers are asked for.
-    left_out : int
-        Maps that are not drawn.
-    """
-
-    edge: int | None
+    limits: Limits
     painter: Painter
-    digits: int | None
-    annotate: bool
     left_out: int
 
     @property
     def width(self) -> int:
         """Columns of the page."""
-        return max(self.edge or _PIPE_WIDTH, _NARROWEST)
+        return max(self.limits.width or _PIPE_WIDTH, _NARROWEST)
 
     def drawn(self, picture: Picture, limit: int) -> list[Line]:
         """Return all lines; the cells of each map take no more than so many."""
         margin = gutter_width(picture.rows, self.width, limit)
         room = self.width - margin
         form = self._numbered(picture, room, limit) or self._form(picture, room, limit)
-        if self.annotate and form.digits is None:
+        if picture.look.annotate and not form.numbers:
             raise NoRoomError("the cells here have no room for numbers")
         rows = limit * 2 if form.halves else limit
         picture = coarsen(picture, (rows, max(1, room // form.width)))
-        names = gutter(picture.rows, form, margin, self.painter)
-        words = [
-            *self._more(),
-            *key_list(picture.columns, form, self.width, self.painter),
-            *self._notes(picture, form),
-        ]
+        names = gutter(picture.rows, form, margin, self.limits)
+        words = [line for note in self._notes(picture, form) for line in self._wrapped(note)]
         return [
             *self._heading(picture),
             *self._panels(picture, form, names, room),
@@ -165,18 +116,18 @@ class _Page:
 
     def _numbered(self, picture: Picture, room: int, lines: int) -> Form | None:
         """Return cells with numbers, if they fit, and unless asked for leave all maps in sight."""
-        rows, across = picture.cells
+        (rows, across), asked = picture.cells, picture.look.annotate
 
         def fit(width: int) -> bool:
-            in_sight = self.annotate or _at_once(picture, width, room, lines)
+            in_sight = asked or _at_once(picture, width, room, lines)
             return across * width <= room and in_sight
 
-        if self.digits is None or rows > lines or not fit(_NARROWEST_NUMBER):
+        if asked is False or rows > lines or not fit(_NARROWEST_NUMBER):
             return None
-        texts = (row for panel in picture.panels for row in picture.texts(panel, self.digits))
+        texts = (row for panel in picture.panels for row in picture.texts(panel))
         longest = max(map(len, chain.from_iterable(texts)))
         # Backgrounds tell neighbours apart in one column; shades need one on each side.
-        wide = self.painter.color == "none" or across * (longest + 2) <= room
+        wide = self.limits.depth == "none" or across * (longest + 2) <= room
         width = longest + (2 if wide else 1)
         if not fit(width):
             return None
@@ -184,24 +135,25 @@ class _Page:
         names = max(map(columns, picture.columns.labels or ("",)))
         wider = max(width, names + 1)
         flat = names <= LONGEST_UPRIGHT and across * wider <= room
-        return Form(wider if flat else width, digits=self.digits)
+        return Form(wider if flat else width, numbers=True)
 
     def _form(self, picture: Picture, room: int, lines: int) -> Form:
         """Return the largest cells without a number that fit."""
         rows, across = picture.cells
-        colored = self.painter.color != "none"
+        colored = self.limits.depth != "none"
         # Without colour a sign needs a column of its own beside the shade.
-        if (picture.signed and not colored) or (across * 2 <= room and rows <= lines):
+        if (picture.look.signed and not colored) or (across * 2 <= room and rows <= lines):
             return Form(2)
         # A handful of rows is seen better in full lines.
-        return Form(1, halves=colored and self.painter.unicode and rows > _LEAST_LINES)
+        return Form(1, halves=colored and self.limits.unicode and rows > _LEAST_LINES)
 
     def _heading(self, picture: Picture) -> list[Line]:
-        title = map(self.painter.known, (picture.title or "").splitlines())
+        title = map(self.limits.known, (picture.look.title or "").splitlines())
         axes = f"{picture.rows.name.lower()} down, {picture.columns.name.lower()} across"
-        if self.edge is None:
-            return [[plain(text)] for text in (*title, axes)]
-        return [[plain(cut(text, self.width, self.painter))] for text in (*title, axes)]
+        edge = self.limits.width is not None
+        return [
+            [plain(cut(text, self.width, self.limits) if edge else text)] for text in (*title, axes)
+        ]
 
     def _panels(self, picture: Picture, form: Form, names: list[str], room: int) -> list[Line]:
         """Return all maps, side by side while they fit."""
@@ -210,7 +162,7 @@ class _Page:
         # All titles are as wide as a map has to be to hold them.
         pitch = max(wide, *map(columns, titles)) if titles else wide
         margin, gap = " " * columns(names[0]), " " * (_GAP + pitch - wide)
-        header = key_header(picture.columns, form, self.painter)
+        header = key_header(picture.columns, form, self.limits)
         beside = _beside_each_other(len(picture.panels), pitch, room, picture.group)
         lines: list[Line] = []
         for first in range(0, len(picture.panels), beside):
@@ -222,76 +174,78 @@ class _Page:
             lines += [_joined(margin, [[plain(text)]] * len(group), gap) for text in header]
             bodies = [self.painter.rows(picture, panel, form) for panel in group]
             lines += [
-                _joined(name, list(parts), gap)
+                _joined(name, parts, gap)
                 for name, parts in zip(names, zip(*bodies, strict=True), strict=True)
             ]
         return lines
 
     def _titles(self, picture: Picture, wide: int, room: int) -> list[str]:
         """Return the titles, if any, all of one width; short if they would push maps apart."""
-        titles = [self.painter.known(panel.title or "") for panel in picture.panels]
+        titles = [self.limits.known(panel.title or "") for panel in picture.panels]
         if not any(titles):
             return []
         pitch = max(wide, *map(columns, titles))
         count, group = len(titles), picture.group
         apart = {_beside_each_other(count, each, room, group) for each in (pitch, wide)}
-        if self.edge is not None and (pitch > room or len(apart) > 1):
+        if self.limits.width is not None and (pitch > room or len(apart) > 1):
             titles = list(map(brief, titles))
             pitch = max(wide, min(room, max(map(columns, titles))))
-        return [fit_text(title, pitch, self.painter) for title in titles]
+        return [fit_text(title, pitch, self.limits) for title in titles]
 
     def _wrapped(self, text: str) -> list[str]:
-        lines = wrapped(self.painter.known(text).split(" "), self.width, columns)
+        lines = wrapped(self.limits.known(text).split(" "), self.width, columns)
         return [line.replace("\u00a0", " ") for line in lines]
 
-    def _more(self) -> list[str]:
-        """Return the words for maps that are not drawn."""
-        if not self.left_out:
-            return []
-        return self._wrapped(
-            f"… {self.left_out:,} more maps: --head or --batch for some, --out for a picture of all"
-        )
-
     def _notes(self, picture: Picture, form: Form) -> list[str]:
-        """Return what the reader must know about cells and labels."""
+        """Return what the reader must know about maps, cells and labels."""
         notes = [note for note in (*picture.notes, picture.scale_advice) if note]
-        axes = picture.rows, picture.columns
-        if any(axis.labels is not None and axis.block > 1 for axis in axes):
+        if self.left_out > 0:
+            more = f"… {self.left_out:,} more maps: --head or --batch for some"
+            notes.insert(0, f"{more}, --out for a picture of all")
+        rows, keys = picture.rows, picture.columns
+        if any(axis.labels is not None and axis.block > 1 for axis in (rows, keys)):
             notes.append("labels are left out where a cell stands for several (--rows, --cols)")
-        if picture.rows.labels is not None and form.halves and picture.rows.block == 1:
+        elif keys.labels is not None and not has_room(keys.labels, form):
+            notes.append("the labels of keys have no room (--cols for a part of them)")
+        if rows.labels is not None and form.halves and rows.block == 1:
             notes.append("only every second query is labelled")
-        return [line for note in notes for line in self._wrapped(note)]
+        return notes
 
     def _legend(self, picture: Picture) -> list[Line]:
-        """Return the scale with its numbers, and the look of hidden cells."""
+        """Return the scale with its numbers, and the look of hidden cells, on lines that fit."""
         # The name comes first, or "0" would look like the first of the queries.
-        names = [self.painter.known(name) for name in picture.scale_names]
-        last = cut(names[-1], self.width, self.painter)
+        names = [self.limits.known(name) for name in picture.scale_names]
+        last = cut(names[-1], self.width, self.limits)
         name = next((name for name in names if columns(name) <= self.width), last)
         parts: list[Line] = [[plain(name)], self._scale(picture)]
         if picture.any_hidden:
             parts.append([self.painter.hidden(2), plain(" hidden")])
-        return _flowed(parts, self.width)
+        lines: list[Line] = [[]]
+        for part in parts:
+            if lines[-1] and _length(lines[-1]) + _length(part) + _GAP > self.width:
+                lines.append([])
+            lines[-1] += ([plain(" " * _GAP)] if lines[-1] else []) + part
+        return lines
 
     def _scale(self, picture: Picture) -> Line:
         """Return all colours between the ends of the scale, with numbers where they belong."""
         (_, low), *inside, (_, high) = self._marks(picture)
         steps = max(5, min(_STEPS, self.width - len(low) - len(high) - 2))
         # A sign and its shade make one step of two columns.
-        wide = 2 if picture.signed else 1
+        wide = 2 if picture.look.signed else 1
         count = steps // wide
         ramp = [self.painter.cell(step / (count - 1), wide) for step in range(count)]
         for place, text in reversed(inside):
             ramp.insert(round(place * count), plain(f" {text} "))
         scale = [plain(low + " "), *ramp, plain(" " + high)]
         if _length(scale) > self.width:  # long numbers in a narrow terminal
-            return [plain(cut(f"{low} … {high}", self.width, self.painter))]
+            return [plain(cut(f"{low} … {high}", self.width, self.limits))]
         return scale
 
     def _marks(self, picture: Picture) -> list[tuple[float, str]]:
         """Return places and numbers on the scale: its ends and, if it is logarithmic, what fits."""
-        low, *inside, high = [(at, self.painter.known(text)) for at, text in scale_ticks(picture)]
-        for every in range(1, len(inside) + 1 if picture.log else 1):
+        low, *inside, high = [(at, self.limits.known(text)) for at, text in scale_ticks(picture)]
+        for every in range(1, len(inside) + 1 if picture.look.log else 1):
             marks = [low, *inside[every - 1 :: every], high]
             if sum(columns(text) + _GAP for _, text in marks) - _GAP + _STEPS <= self.width:
                 return marks
@@ -325,14 +279,3 @@ def _joined(name: str, parts: Sequence[Line], gap: str) -> Line:
 
 def _length(line: Line) -> int:
     return sum(columns(span[0]) for span in line)
-
-
-def _flowed(parts: list[Line], width: int) -> list[Line]:
-    """Put parts on one line while they fit, on more otherwise."""
-    lines: list[Line] = [[]]
-    for part in parts:
-        if lines[-1] and _length(lines[-1]) + _length(part) + _GAP > width:
-            lines.append(list(part))
-        else:
-            lines[-1] += ([plain(" " * _GAP)] if lines[-1] else []) + part
-    return lines

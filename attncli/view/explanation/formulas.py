@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,9 @@ __all__ = [
     "Equation",
     "Latex",
     "Letters",
-    "Minus",
     "Node",
     "Number",
     "Power",
-    "Product",
-    "Quotient",
-    "Rest",
     "Sum",
     "Text",
     "Vector",
@@ -48,15 +44,36 @@ _MOST_TERMS, _A_LINE = 8, 4
 _IN_FRACTION = 2
 
 
+class Node:
+    """A part of a formula; ``+ - * /`` join two of them to a larger one."""
+
+    def __add__(self, other: Node) -> Sum:
+        """Return the sum; the terms of a sum stay side by side."""
+        so_far = self if isinstance(self, Sum) else Sum((self,))
+        return replace(so_far, terms=(*so_far.terms, other))
+
+    def __sub__(self, other: Node) -> Sum:
+        """Return the difference."""
+        return self + Minus(other)
+
+    def __mul__(self, other: Node) -> Product:
+        """Return the product."""
+        return Product((self, other))
+
+    def __truediv__(self, other: Node) -> Quotient:
+        """Return the quotient."""
+        return Quotient(self, other)
+
+
 @dataclass(frozen=True)
-class Number:
+class Number(Node):
     """A number."""
 
     value: float
 
 
 @dataclass(frozen=True)
-class Letters:
+class Letters(Node):
     """A name, in both languages."""
 
     text: str
@@ -64,21 +81,21 @@ class Letters:
 
 
 @dataclass(frozen=True, eq=False)
-class Vector:
+class Vector(Node):
     """A row of numbers in brackets; a long one is cut."""
 
     values: npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Node):
     """Factors with a dot between them."""
 
     factors: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
-class Quotient:
+class Quotient(Node):
     """One node divided by another."""
 
     top: Node
@@ -86,7 +103,7 @@ class Quotient:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Node):
     """A function of one node: exp, ln, tanh, sin, cos, sqrt, abs or sum."""
 
     name: str
@@ -94,7 +111,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Power:
+class Power(Node):
     """A base with an exponent."""
 
     base: Node
@@ -102,22 +119,14 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Minus:
+class Minus(Node):
     """A term of a sum that is subtracted."""
 
     of: Node
 
 
-@dataclass(frozen=True)
-class Rest:
-    """The terms of a sum that are not written out: their number and their total."""
-
-    count: int
-    total: float
-
-
 @dataclass(frozen=True, eq=False)
-class Sum:
+class Sum(Node):
     """Terms that are added, of which the smallest may be left out.
 
     Attributes
@@ -127,8 +136,8 @@ class Sum:
         The value of each term that may be left out; the terms after these always stay.
     tags : sequence of Letters
         What tells these terms apart if some are left out.
-    rest : Rest or None
-        Terms that are not among these.
+    rest : (int, float)
+        The number and the total of terms that are not among these.
     order : sequence of float, or None
         By which the largest terms are chosen; their sizes unless given.
     """
@@ -136,24 +145,13 @@ class Sum:
     terms: tuple[Node, ...]
     sizes: Sequence[float] = ()
     tags: Sequence[Letters] = ()
-    rest: Rest | None = None
+    rest: tuple[int, float] = (0, 0.0)
     order: Sequence[float] | None = None
-
-
-Node: TypeAlias = Number | Letters | Vector | Product | Quotient | Call | Power | Minus | Sum
 
 
 @dataclass(frozen=True)
 class Equation:
-    """What stands left of the first equals sign, and the sides after it.
-
-    Attributes
-    ----------
-    left : Letters
-    sides : tuple of Node
-    words : str
-        Why the last side is what it is.
-    """
+    """What stands left of the first equals sign, the sides after it, and words behind them."""
 
     left: Letters
     sides: tuple[Node, ...]
@@ -205,14 +203,7 @@ def _glued(*parts: str | list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Text:
-    """Formulas for a terminal.
-
-    Attributes
-    ----------
-    notation : Notation
-    room : int
-        Columns of a line.
-    """
+    """Formulas for a terminal, on lines of so many columns."""
 
     notation: Notation
     room: int = 0
@@ -273,16 +264,16 @@ class Text:
     def _sum(self, node: Sum) -> list[str]:
         """Return a sum: all its terms if there is room, else the largest and the rest."""
         terms = [self._term(each) for each in node.terms]
-        count, rest = len(node.sizes), node.rest or Rest(0, 0.0)
+        count, (left_out, total) = len(node.sizes), node.rest
         kept = self._kept(node, [term for _, term in terms[:count]]) if count else None
         if kept is not None:
             gone = np.delete(np.array(node.sizes), kept)
-            rest = Rest(rest.count + len(gone), rest.total + float(gone.sum()))
+            left_out, total = left_out + len(gone), total + float(gone.sum())
             terms[:count] = [(terms[i][0], self._tagged(terms[i][1], node.tags[i])) for i in kept]
             count = len(kept)
-        if rest.count:
-            sign, (total,) = self._term(Number(rest.total))
-            terms.insert(count, (sign, [self._left_out(total, rest.count)]))
+        if left_out:
+            sign, (text,) = self._term(Number(total))
+            terms.insert(count, (sign, [self._left_out(text, left_out)]))
         pieces: list[str] = []
         for sign, term in terms:
             pieces += _glued(f"{sign} " if pieces else sign.removeprefix("+"), term)

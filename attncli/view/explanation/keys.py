@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 from rich.text import Text
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.explanation.data import Explanation, KeyStep
-    from attncli.view.shading import Depth
+    from attncli.view.limits import Depth
 
 __all__ = ["markdown_keys", "weight_table"]
 
@@ -32,14 +31,15 @@ _LONGEST_BAR, _SHORTEST_BAR, _SHORTEST_NAME = 32, 8, 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-@dataclass
-class _Row:
+class _Row(NamedTuple):
+    """A line of the table; a weight has a bar, and a hidden key words instead."""
+
     name: str
     cells: dict[str, float]
-    weight: float | None = None  # the length of its bar
-    words: str = ""  # why a key is hidden
+    weight: float = 0.0
+    words: str = ""
     style: str = ""
-    step: KeyStep | None = field(default=None, repr=False)
+    step: KeyStep | None = None
 
 
 def _rows(e: Explanation) -> Iterator[_Row]:
@@ -108,17 +108,9 @@ def markdown_keys(e: Explanation, notation: Notation) -> str:
 
 
 def weight_table(e: Explanation, notation: Notation, width: int, depth: Depth) -> Iterator[Text]:
-    """Yield the lines of the table for a terminal.
+    """Yield the lines of the table, none longer than the terminal is wide.
 
-    Parameters
-    ----------
-    e : Explanation
-    notation : Notation
-    width : int
-        Columns of the terminal: no line is longer. If they are few, columns that
-        the formulas also show are left out.
-    depth : {"none", "256", "truecolor"}
-        Colours that the terminal has.
+    If it is narrow, columns that the formulas also show are left out.
     """
     rows = list(_rows(e))
     headings, texts = _texts(rows, notation)
@@ -134,7 +126,7 @@ def weight_table(e: Explanation, notation: Notation, width: int, depth: Depth) -
     head = "key".ljust(names) + "".join(f"{_GAP}{name:>{size}}" for name, size in widths.items())
     yield Text(head, style="bold", no_wrap=True)
     yield Text(("─" if notation.unicode else "-") * len(head), style="dim", no_wrap=True)
-    largest = max((row.weight or 0.0 for row in rows), default=0.0)
+    largest = max(row.weight for row in rows)
     for row, cells in zip(rows, texts, strict=True):
         line = _line(row, cells, names, widths, notation)
         if row.words:
@@ -142,7 +134,7 @@ def weight_table(e: Explanation, notation: Notation, width: int, depth: Depth) -
             told = shorten(notation.known(row.words), room, ellipsis=notation.known("…"))
             yield line.append(told, style="italic")
             continue
-        line.append(_bar(row.weight or 0.0, largest, bar, notation, depth))
+        line.append(_bar(row.weight, largest, bar, notation, depth))
         line.rstrip()
         yield line
     if largest and bar:

@@ -15,23 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["as_dict"]
 
+_OF_QUERY = ("angles", "rotated", "compared", "norm")
+
 
 def as_dict(explanation: Explanation) -> dict[str, object]:
-    """Return every number of an explanation, without rounding.
+    """Return every number of an explanation, without rounding, as JSON takes it.
 
     Infinities and NaN are None, because JSON has no word for them. Numbers of the
     computing dtype have the fewest digits that give them back in that dtype.
-
-    Parameters
-    ----------
-    explanation : Explanation
-
-    Returns
-    -------
-    dict
-        ``json.dumps(…, allow_nan=False)`` takes it.
     """
     e, plain = explanation, _Plain(np.dtype(explanation.dtype))
+    rope = e.rope and {
+        "pairing": e.rope.pairing,
+        "base": plain(e.rope.base) if e.rope.frequencies is None else None,
+        "frequencies": plain(e.rope.frequencies),
+    }
     return {
         "schema": SCHEMA,
         "query": {
@@ -39,10 +37,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
             "label": e.query_label,
             "position": e.position,
             "vector": plain(e.given),
-            "angles": plain(e.angles),
-            "rotated": plain(e.rotated),
-            "compared": plain(e.compared),
-            "norm": plain(e.norm),
+            **{name: plain(getattr(e, name)) for name in _OF_QUERY},
             "made": None if e.made is None else _made(plain(e.made), plain(e.made.embedding)),
         },
         "batch": e.batch,
@@ -52,13 +47,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
         "dtype": e.dtype,
         "score": e.kind,
         "score_vector": plain(e.vector),
-        "rope": None
-        if e.rope is None
-        else {
-            "pairing": e.rope.pairing,
-            "base": plain(e.rope.base) if e.rope.frequencies is None else None,
-            "frequencies": plain(e.rope.frequencies),
-        },
+        "rope": rope,
         "scale": plain(e.scale),
         "softcap": plain(e.softcap),
         "alibi_slope": plain(e.slope),

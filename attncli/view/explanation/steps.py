@@ -12,13 +12,9 @@ from attncli.view.explanation.formulas import (
     Call,
     Equation,
     Letters,
-    Minus,
     Node,
     Number,
     Power,
-    Product,
-    Quotient,
-    Rest,
     Sum,
     Vector,
     name_of,
@@ -44,18 +40,10 @@ _MINUS_INFINITY = Number(-math.inf)
 
 @dataclass
 class Section:
-    """A part of an explanation.
+    """A part of an explanation: how it is computed in letters, then the numbers put in, and notes.
 
-    Attributes
-    ----------
-    title : str
-        Empty for the part about the query if it was given as it is.
-    rule : list of Equation or str
-        How it is computed, in letters and words.
-    parts : list of Equation or str
-        The numbers put in, and notes.
-    table : bool
-        The table of the keys stands before its equations.
+    The title is empty for the part about a query that was given as it is. The table of the keys
+    stands before the equations.
     """
 
     title: str
@@ -95,7 +83,7 @@ def _products(
 ) -> Sum:
     """Return a sum of products of numbers, each tagged by a letter and its place."""
     tags = [Letters(f"{text or letter}{i}", f"{letter}_{{{i}}}") for i in range(len(pairs))]
-    terms = tuple(Product((Number(one), Number(other))) for one, other in pairs)
+    terms = tuple(Number(one) * Number(other) for one, other in pairs)
     return Sum(terms, [one * other for one, other in pairs], tags, **more)
 
 
@@ -122,7 +110,7 @@ def _made_rule(e: Explanation, made: QueryMade) -> Iterator[Equation | str]:
     """Yield how the query is made, in letters and words."""
     projected: Node = Letters("x · wq", r"x \, W_q")
     if made.bias is not None:
-        projected = Sum((projected, Letters("bq", "b_q")))
+        projected += Letters("bq", "b_q")
     yield Equation(roman("q" if made.norm is None else "p"), (projected,))
     if made.columns is not None:
         first, last = made.columns
@@ -131,7 +119,7 @@ def _made_rule(e: Explanation, made: QueryMade) -> Iterator[Equation | str]:
     placed = "" if made.position is None else " with its position added"
     yield f"x is the embedding of the query{placed}"
     if made.norm is not None:
-        scaled = Product((Quotient(roman("p"), roman("rms")), Letters("q_norm", r"w_q")))
+        scaled = roman("p") / roman("rms") * Letters("q_norm", r"w_q")
         yield Equation(roman("q"), (scaled,))
         joint = ", of all heads together" if made.norm.joint else ""
         yield f"q_norm is a weight, rms the root of the mean square of p plus ε{joint}"
@@ -143,7 +131,7 @@ def _made(e: Explanation, made: QueryMade) -> Iterator[Equation]:
     """Yield the embedding, and how the first columns of the query follow from it."""
     x = roman("x")
     if made.position is not None:
-        yield Equation(x, (Sum((Vector(made.given), Vector(made.position))),))
+        yield Equation(x, (Vector(made.given) + Vector(made.position),))
         yield Equation(roman("position"), (_waves(e.query, len(made.position)),))
     yield Equation(x, (Vector(made.embedding),))
     name, result = ("q", e.given) if made.norm is None else ("p", made.norm.projected)
@@ -151,8 +139,7 @@ def _made(e: Explanation, made: QueryMade) -> Iterator[Equation]:
         pairs = zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True)
         sums = _products([*pairs], "x")
         if made.bias is not None:
-            bias = Number(float(made.bias[column]))
-            sums = Sum((*sums.terms, bias), sums.sizes, sums.tags)
+            sums += Number(float(made.bias[column]))
         yield Equation(roman(name, column), (sums, Number(float(result[column]))))
     if made.norm is not None:
         yield from _normed(e, made.norm)
@@ -178,10 +165,9 @@ def _normed(e: Explanation, norm: QueryNorm) -> Iterator[Equation]:
     yield Equation(roman("p"), (Vector(norm.projected),))
     of_all = "all heads" if norm.joint else "p"
     mean = Letters(f"mean square of {of_all}", rf"\text{{mean square of {of_all}}}")
-    inner = Sum((mean, Number(norm.epsilon)))
-    yield Equation(roman("rms"), (Call("sqrt", inner), Number(norm.rms)))
-    first = Quotient(Number(float(norm.projected[0])), Number(norm.rms))
-    scaled = Product((first, Number(float(norm.weight[0]))))
+    rms = Number(norm.rms)
+    yield Equation(roman("rms"), (Call("sqrt", mean + Number(norm.epsilon)), rms))
+    scaled = Number(float(norm.projected[0])) / rms * Number(float(norm.weight[0]))
     yield Equation(roman("q", 0), (scaled, Number(float(e.given[0]))))
 
 
@@ -197,14 +183,11 @@ def _rotated(e: Explanation) -> Iterator[Equation | str]:
         "each pair of components turns by an angle that grows with the position, here "
         f"{e.position}: pair 0 is components 0 and {e.partner}"
     )
-    angle = Product((Number(e.position), frequency))
-    yield Equation(Letters("angle of pair p", r"\theta_p"), (angle,))
+    yield Equation(Letters("angle of pair p", r"\theta_p"), (Number(e.position) * frequency,))
     yield Equation(Letters("angles", r"\theta"), (Vector(e.angles),))
     first, second, turn = (Number(float(x)) for x in (e.given[0], e.given[e.partner], e.angles[0]))
-    less = Minus(Product((second, Call("sin", turn))))
-    result = Number(float(e.rotated[0]))
-    terms = Sum((Product((first, Call("cos", turn))), less))
-    yield Equation(Letters("rotated[0]", r"\tilde q_0"), (terms, result))
+    terms = first * Call("cos", turn) - second * Call("sin", turn)
+    yield Equation(Letters("rotated[0]", r"\tilde q_0"), (terms, Number(float(e.rotated[0]))))
     yield Equation(Letters("rotated", r"\tilde q"), (Vector(e.rotated),))
 
 
@@ -245,22 +228,19 @@ def _scores(e: Explanation) -> Section:
 def _rule(e: Explanation) -> Node:
     """Return how this problem scores a key, in letters."""
     q, k = _q(e), _k(e)
-    rule: Node
+    rule: Node = q * k
     if e.kind == "cosine":
-        rule = Quotient(Product((q, k)), Product((_length(q), _length(k))))
+        rule /= _length(q) * _length(k)
     elif e.kind == "general":
-        rule = Product((Letters("(q W)", f"({q.latex} W)"), k))
+        rule = Letters("(q W)", f"({q.latex} W)") * k
     elif e.kind == "additive":
-        rule = Call("sum", Product((roman("v"), Call("tanh", Sum((q, k))))))
-    else:
-        rule = Product((q, k))
+        rule = Call("sum", roman("v") * Call("tanh", q + k))
     rule = _scaled(e, rule)
     if e.softcap is not None:
         rule = _capped(e.softcap, rule)
-    added: list[Node] = [roman("bias")] if e.has_bias else []
-    if e.slope is not None:
-        added.append(Minus(Product((roman("slope"), roman("distance")))))
-    return Sum((rule, *added)) if added else rule
+    if e.has_bias:
+        rule += roman("bias")
+    return rule if e.slope is None else rule - roman("slope") * roman("distance")
 
 
 def _scaled(e: Explanation, product: Node, *, letters: bool = True) -> Node:
@@ -270,12 +250,12 @@ def _scaled(e: Explanation, product: Node, *, letters: bool = True) -> Node:
         return product
     if e.scale == 1 / math.sqrt(width):
         root = Call("sqrt", Number(width)) if letters else Number(math.sqrt(width))
-        return Quotient(product, root)
-    return Product((product, Number(e.scale)))
+        return product / root
+    return product * Number(e.scale)
 
 
 def _capped(cap: float, inner: Node) -> Node:
-    return Product((Number(cap), Call("tanh", Quotient(inner, Number(cap)))))
+    return Number(cap) * Call("tanh", inner / Number(cap))
 
 
 def _scored(e: Explanation, step: KeyStep) -> Iterator[Equation]:
@@ -305,18 +285,18 @@ def _scored(e: Explanation, step: KeyStep) -> Iterator[Equation]:
         capped = _capped(e.softcap, Number(step.raw)), Number(step.capped)
         yield Equation(of("capped" if added else "score"), capped)
     if added:
-        terms: list[Node] = [Number(step.capped)]
-        terms += [Number(step.bias)] if e.has_bias else []
+        total: Node = Number(step.capped)
+        if e.has_bias:
+            total += Number(step.bias)
         if e.slope is not None:
-            apart = Call("abs", Sum((Number(e.position), Minus(Number(step.index)))))
-            terms.append(Minus(Product((Number(e.slope), apart))))
-        yield Equation(of("score"), (Sum(tuple(terms)), Number(step.score)))
+            apart = Call("abs", Number(e.position) - Number(step.index))
+            total -= Number(e.slope) * apart
+        yield Equation(of("score"), (total, Number(step.score)))
 
 
 def _of_unit_length(e: Explanation, step: KeyStep, product: Node) -> Node:
     """Return a product divided by the lengths of query and key where the score is their cosine."""
-    lengths = Product((Number(e.norm), Number(step.norm)))
-    return Quotient(product, lengths) if e.kind == "cosine" else product
+    return product / (Number(e.norm) * Number(step.norm)) if e.kind == "cosine" else product
 
 
 def _terms(e: Explanation, step: KeyStep) -> Sum:
@@ -325,11 +305,9 @@ def _terms(e: Explanation, step: KeyStep) -> Sum:
     products = _products(pairs, "d")
     if e.kind != "additive" or e.vector is None:
         return products
-    waves = [Call("tanh", Sum((Number(q), Number(k)))) for q, k in pairs]
-    terms = tuple(
-        wave if v == 1 else Product((Number(v), wave))
-        for v, wave in zip(e.vector.tolist(), waves, strict=True)
-    )
+    waves = [Call("tanh", Number(q) + Number(k)) for q, k in pairs]
+    factors = zip(e.vector.tolist(), waves, strict=True)
+    terms = tuple(wave if v == 1 else Number(v) * wave for v, wave in factors)
     return Sum(terms, step.products.tolist(), products.tags)
 
 
@@ -342,9 +320,8 @@ def _weights(e: Explanation) -> Section:
     if e.fully_masked:
         section.rule.append(f"this query sees no key, so every weight is 0{sink}")
     else:
-        shifted = Sum((roman("score"), Minus(Number(e.shift))))
-        softmax = Quotient(Call("exp", shifted), roman("denominator"))
-        section.rule.append(Equation(roman("weight"), (softmax,)))
+        shifted = Call("exp", roman("score") - Number(e.shift))
+        section.rule.append(Equation(roman("weight"), (shifted / roman("denominator"),)))
         section.rule += _softmax_words(e)
     if not e.denominator:
         sides = Call("ln", Number(0)), _MINUS_INFINITY
@@ -355,10 +332,10 @@ def _weights(e: Explanation) -> Section:
     if (most := max(_seen(e), key=lambda step: step.weight, default=None)) is not None:
         key = key_name(e, most)
         name = Letters(f"weight({key.text})", rf"\mathrm{{weight}}({key.latex})")
-        share = Quotient(Number(most.exponential), total)
-        section.parts.append(Equation(name, (share, Number(most.weight))))
+        share = Number(most.exponential) / total, Number(most.weight)
+        section.parts.append(Equation(name, share))
     summed = Call("ln", Call("sum", Call("exp", roman("score"))))
-    logarithm = Sum((Number(e.shift), Call("ln", total)))
+    logarithm = Number(e.shift) + Call("ln", total)
     section.parts.append(Equation(roman("lse"), (summed, logarithm, Number(e.lse))))
     return section
 
@@ -386,13 +363,13 @@ def _exponentials(e: Explanation) -> Sum:
     """Return the sum of all exponentials; that of the sink always stays."""
 
     def exponential(score: float) -> Node:
-        return Call("exp", Sum((Number(score), Minus(Number(e.shift)))))
+        return Call("exp", Number(score) - Number(e.shift))
 
     seen = _seen(e)
     terms = [exponential(step.score) for step in seen]
     if e.sink is not None:
-        terms.append(Product((exponential(e.sink), Letters("[sink]", r"[\mathrm{sink}]"))))
-    rest = None if e.rest is None else Rest(e.rest.seen, e.rest.exponential)
+        terms.append(exponential(e.sink) * Letters("[sink]", r"[\mathrm{sink}]"))
+    rest = (0, 0.0) if e.rest is None else (e.rest.seen, e.rest.exponential)
     tags = [key_name(e, step) for step in seen]
     return Sum(tuple(terms), [step.exponential for step in seen], tags, rest)
 
@@ -403,14 +380,12 @@ def _context(e: Explanation, context: npt.NDArray[Any]) -> Section:
     tags, weights = [key_name(e, step) for step in seen], [step.weight for step in seen]
     for column, total in enumerate(context[:_CONTEXT_COLUMNS].tolist()):
         values = [float(step.value[column]) for step in seen if step.value is not None]
-        terms = tuple(
-            Product((Number(weight), Number(value)))
-            for weight, value in zip(weights, values, strict=True)
-        )
+        pairs = zip(weights, values, strict=True)
+        terms = tuple(Number(weight) * Number(value) for weight, value in pairs)
         sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
-        rest = None
+        rest = 0, 0.0
         if e.rest is not None and e.rest.contribution is not None:
-            rest = Rest(e.rest.seen, float(e.rest.contribution[column]))
+            rest = e.rest.seen, float(e.rest.contribution[column])
         sums = (Sum(terms, sizes, tags, rest, weights),) if terms else ()
         section.parts.append(Equation(roman("context", column), (*sums, Number(total))))
     section.parts += _more_columns(len(context), _CONTEXT_COLUMNS)
@@ -422,7 +397,7 @@ def _output(e: Explanation, output: OutputShare, context: npt.NDArray[Any]) -> S
     alone = output.heads == 1
     projected: Node = Letters("context · wo", r"\mathrm{context} \, W_o")
     if alone and output.bias is not None:
-        projected = Sum((projected, Letters("bo", "b_o")))
+        projected += Letters("bo", "b_o")
     name = "output" if alone else "share"
     section.rule.append(Equation(roman(name), (projected,)))
     if not alone:
@@ -436,7 +411,7 @@ def _output(e: Explanation, output: OutputShare, context: npt.NDArray[Any]) -> S
         sums, total = _products([*pairs], "c", "context"), float(output.share[column])
         if alone and output.bias is not None:
             bias = float(output.bias[column])
-            sums, total = Sum((*sums.terms, Number(bias)), sums.sizes, sums.tags), total + bias
+            sums, total = sums + Number(bias), total + bias
         section.parts.append(Equation(roman(name, column), (sums, Number(total))))
     section.parts += _more_columns(len(output.share), _MADE_COLUMNS)
     return section

@@ -15,6 +15,7 @@ from attncli.view.explanation.formulas import Equation
 from attncli.view.explanation.keys import weight_table
 from attncli.view.explanation.steps import facts, sections, title
 from attncli.view.labels import shorten, text_width
+from attncli.view.limits import Limits
 from attncli.view.notation import Notation
 from attncli.view.wrapping import broken, wrapped
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from attncli.explanation.data import Explanation
-    from attncli.view.shading import Depth
+    from attncli.view.limits import Depth
 
 __all__ = ["as_text", "renderable"]
 
@@ -35,45 +36,23 @@ _EXACT_DIGITS = 17
 _NO_EDGE = 200
 
 
-def renderable(
-    explanation: Explanation,
-    *,
-    width: int | None = None,
-    digits: int = 4,
-    unicode: bool = True,
-    depth: Depth = "truecolor",
-) -> RenderableType:
+def renderable(explanation: Explanation, limits: Limits) -> RenderableType:
     """Return an explanation as a teacher would write it.
 
-    Parameters
-    ----------
-    explanation : Explanation
-    width : int, optional
-        Columns of the terminal; if there is no edge, formulas are cut to 200.
-    digits : int
-        Digits after the point.
-    unicode : bool
-        Whether the terminal has more than ASCII.
-    depth : {"none", "256", "truecolor"}
-        Colours that the terminal has.
-
-    Returns
-    -------
-    rich.console.Group
+    Where the terminal has no edge, formulas are cut to 200 columns.
     """
-    notation = Notation(digits, unicode)
-    return Group(*_parts(explanation, notation, width or _NO_EDGE, depth))
+    notation = Notation(limits.digits, limits.unicode)
+    return Group(*_parts(explanation, notation, limits.width or _NO_EDGE, limits.depth))
 
 
-def as_text(
-    explanation: Explanation, *, width: int | None = None, digits: int = 4, unicode: bool = True
-) -> str:
+def as_text(explanation: Explanation, limits: Limits | None = None) -> str:
     """Return an explanation as plain text without colour: see `renderable`."""
-    stream = StringIO()
+    stream, limits = StringIO(), limits or Limits()
+    width = limits.width or _NO_EDGE
     console = Console(
-        file=stream, width=width or _NO_EDGE, color_system=None, force_terminal=False, emoji=False
+        file=stream, width=width, color_system=None, force_terminal=False, emoji=False
     )
-    console.print(renderable(explanation, width=width, digits=digits, unicode=unicode))
+    console.print(renderable(explanation, limits))
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 

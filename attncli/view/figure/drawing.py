@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_NUMBERS",
     "MOST_PANELS",
-    "Look",
     "draw",
     "picture_texts",
 ]
@@ -85,40 +84,6 @@ _TITLES = {
 }
 
 
-class Look(NamedTuple):
-    """How a figure looks.
-
-    Attributes
-    ----------
-    cmap : str or None
-        Name of a Matplotlib colour map: Blues for weights and RdBu for signed values unless given.
-    annotate : bool or None
-        Write numbers into the cells; None where there are few and they can be read.
-    digits : int
-        Digits after the point in these numbers.
-    dpi : float
-        Pixels per inch.
-    size : (float, float) or None
-        Inches across and up, which the figure has; an infinite height follows the shape of the
-        cells. None: the size follows the number of cells.
-    font_size : float
-        Points of a label; titles are larger.
-    transparent : bool
-        No background.
-    math : bool
-        ``$…$`` in titles and labels is a formula.
-    """
-
-    cmap: str | None = None
-    annotate: bool | None = None
-    digits: int = 2
-    dpi: float = 150
-    size: Pair | None = None
-    font_size: float = 9.0
-    transparent: bool = False
-    math: bool = False
-
-
 class Drawn(NamedTuple):
     """A figure, and the picture that it shows: the same with fewer cells where it was pooled."""
 
@@ -128,7 +93,7 @@ class Drawn(NamedTuple):
 
 def picture_texts(picture: Picture) -> list[str]:
     """Return the titles and labels of a picture."""
-    titles = [picture.title, *(panel.title for panel in picture.panels)]
+    titles = [picture.look.title, *(panel.title for panel in picture.panels)]
     return [
         *(text for text in titles if text),
         *picture.scale_names[:1],
@@ -137,7 +102,7 @@ def picture_texts(picture: Picture) -> list[str]:
     ]
 
 
-def draw(picture: Picture, look: Look | None = None) -> Drawn:
+def draw(picture: Picture) -> Drawn:
     """Draw a picture; it is pooled so that every cell has at least a pixel.
 
     Raises
@@ -147,41 +112,35 @@ def draw(picture: Picture, look: Look | None = None) -> Drawn:
     ValueError
         A formula is wrong.
     """
-    look = look or Look()
-    limit = cell_limit(
-        (picture.rows.count, picture.columns.count),
-        panels=len(picture.panels),
-        group=picture.group,
-        dpi=look.dpi,
-        size=look.size,
-    )
+    look, shape = picture.look, (picture.rows.count, picture.columns.count)
+    limit = cell_limit(shape, look, panels=len(picture.panels), group=picture.group)
     fonts = font_families(picture_texts(picture))
     with drawing_style(fonts, points=look.font_size, math=look.math):
-        drawing = _Drawing(coarsen(picture, limit), look, fonts)
+        drawing = _Drawing(coarsen(picture, limit), fonts)
         if drawing.has_small_cells:  # texts take more of the given size than was thought
-            drawing = _Drawing(coarsen(picture, drawing.pixels), look, fonts)
+            drawing = _Drawing(coarsen(picture, drawing.pixels), fonts)
     return Drawn(drawing.figure, drawing.picture)
 
 
 class _Drawing:
     """One figure while it is made."""
 
-    def __init__(self, picture: Picture, look: Look, fonts: Sequence[str]) -> None:
+    def __init__(self, picture: Picture, fonts: Sequence[str]) -> None:
+        look = picture.look
         self.picture, self._look, self._fonts = picture, look, fonts
         self._count, self._points = len(picture.panels), look.font_size
         self._queries, self._keys = (
             labels if labels is None or look.math else tuple(shorten_all(labels, _LONGEST_LABEL))
             for labels in (picture.rows.labels, picture.columns.labels)
         )
-        name = look.cmap or ("RdBu" if picture.signed else "Blues")
+        name = look.cmap or ("RdBu" if look.signed else "Blues")
         self._colors = mpl.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
         size = look.size or (inf, inf)
         page = size[0] / size[1] if isfinite(size[1]) else 4 / 3
         aspect = picture.columns.count / picture.rows.count
-        self._across = grid_columns(self._count, aspect, picture.group, page)
-        self._down = ceil(self._count / self._across)
-        self._fixed = isfinite(size[0]), isfinite(size[1])
-
+        across = grid_columns(self._count, aspect, picture.group, page)
+        self._grid = across, ceil(self._count / across)
+        self._given, self._fixed = size, (isfinite(size[0]), isfinite(size[1]))
         self._bar: Colorbar | None = None
         self.figure = self._empty_figure()
         for axes, panel in zip(self._axes, picture.panels, strict=True):
@@ -228,7 +187,7 @@ class _Drawing:
 
     def _empty_figure(self) -> Figure:
         """Return a figure with axes for the panels, in the layout that places everything."""
-        given = self._look.size or (inf, inf)
+        given = self._given
         sides = [
             usual if isinf(side) else max(_LEAST_PANEL, (side - _TEXTS) / count - _GAP)
             for usual, side, count in zip(self._usual_panel(), given, self._grid, strict=True)
@@ -245,15 +204,11 @@ class _Drawing:
             layout=self._engine,
             facecolor="none" if self._look.transparent else "white",
         )
-        axes = figure.subplots(self._down, self._across, squeeze=False).ravel()
+        axes = figure.subplots(*self._grid[::-1], squeeze=False).ravel()
         for empty in axes[self._count :]:
             empty.remove()
         self._axes: list[Axes] = list(axes[: self._count])
         return figure
-
-    @property
-    def _grid(self) -> tuple[int, int]:
-        return self._across, self._down
 
     def _draw_cells(self, axes: Axes, panel: Panel) -> None:
         """Draw the cells over a hatched background, which hidden cells let through."""
@@ -306,7 +261,7 @@ class _Drawing:
 
     def _draw_bar(self) -> None:
         """Draw the colour bar that all panels share, and what stands for a hidden cell."""
-        height = self._panel[1] * self._down + _GAP * (self._down - 1)
+        height = (self._panel[1] + _GAP) * self._grid[1] - _GAP
         picture, (below, above) = self.picture, self.picture.saturated
         bar = self.figure.colorbar(
             ScalarMappable(Normalize(0, 1), self._colors),
@@ -339,7 +294,7 @@ class _Drawing:
         keys, upright = self._key_ticks(self._panel[0])
         queries = self._query_ticks(self._panel[1], keys)
         for index, axes in enumerate(self._axes):
-            lowest, first = index + self._across >= self._count, index % self._across == 0
+            lowest, first = index + self._grid[0] >= self._count, index % self._grid[0] == 0
             axes.tick_params(length=3, width=0.6)
             axes.tick_params(axis="x", labelrotation=90 if upright else 0)
             across, down = keys if lowest else _NONE, queries if first else _NONE
@@ -392,7 +347,7 @@ class _Drawing:
         lines = self._heading(2 * min(places[0], across - places[0]) - _GAP)
         above = sum(scale for _, scale in lines) * self._line + _GAP / 2 * bool(lines)
         if self._fixed[1]:
-            panel = panel[0], panel[1] - above / self._down
+            panel = panel[0], panel[1] - above / self._grid[1]
             places = places[0], places[1] - above / 2
         else:
             up += above
@@ -436,7 +391,7 @@ class _Drawing:
     def _heading(self, room: float) -> list[tuple[str, float]]:
         """Return the lines of the title and of the notes, each with its size."""
         picture = self.picture
-        title = _TITLES[picture.what] if picture.title is None else picture.title
+        title = _TITLES[self._look.what] if self._look.title is None else self._look.title
         texts = [(title, _TITLE)] if title else []
         texts += [(note, 1.0) for note in (*picture.notes, picture.scale_note) if note]
         return [(line, scale) for text, scale in texts for line in self._wrapped(text, room, scale)]
@@ -481,14 +436,12 @@ class _Drawing:
 
     def _number_room(self, panel: Pair, points: float) -> float:
         """Return how many times as large the largest number could be in its cell."""
-        picture, digits = self.picture, self._look.digits
+        picture = self.picture
         columns, rows = (
             min(last - first + 1 for first, last in axis.spans) / axis.count
             for axis in (picture.columns, picture.rows)
         )
-        texts = (
-            text for panel in picture.panels for row in picture.texts(panel, digits) for text in row
-        )
+        texts = (text for panel in picture.panels for row in picture.texts(panel) for text in row)
         across, up = text_size(max(texts, key=len), points, self._fonts)
         if not across:
             return 1.0
@@ -502,7 +455,7 @@ class _Drawing:
             [(first + last) / 2 for first, last in axis.spans]
             for axis in (picture.rows, picture.columns)
         )
-        for i, texts in enumerate(picture.texts(panel, self._look.digits)):
+        for i, texts in enumerate(picture.texts(panel)):
             for j, text in enumerate(texts):
                 red, green, blue = colors[i][j]
                 axes.text(

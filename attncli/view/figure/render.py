@@ -33,14 +33,7 @@ def render(
     *,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return a figure as the bytes of a file; the same figure is the same bytes.
-
-    Parameters
-    ----------
-    figure : Figure
-    file_format : {"png", "svg", "pdf"}
-    metadata : mapping of str to str, optional
-    """
+    """Return a figure as the bytes of a file; the same figure is the same bytes."""
     buffer = BytesIO()
     with drawing_style():
         figure.savefig(

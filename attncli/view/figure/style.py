@@ -45,14 +45,7 @@ def drawing_style(
 ) -> Iterator[None]:
     """Use our settings instead of the user's, and silence warnings of missing glyphs.
 
-    Parameters
-    ----------
-    families : sequence of str
-        Fonts, in the order in which Matplotlib looks for a glyph.
-    points : float
-        Size of labels.
-    math : bool
-        Read ``$…$`` in texts as formulas.
+    Matplotlib looks for a glyph in the families in their order. Labels have so many points.
     """
     defaults: dict[Any, Any] = {
         key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")

@@ -11,7 +11,7 @@ import numpy as np
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.numerics.finite import are_weights
 from attncli.problem.problem import Problem
-from attncli.summaries.row_blocks import Given
+from attncli.summaries.maps import Computed, Given
 from attncli.view.page import page
 from attncli.view.page.maps import REASONS, MapMaker
 
@@ -96,8 +96,12 @@ def view(
     """
     if isinstance(source, Problem) and tokens is not None:
         raise UsageError("tokens: a problem has names of its own: give them to attncli.pose")
-    given = source if isinstance(source, Problem) else _given(source, tokens)
-    return Page(page(MapMaker(threads).maps(given), title=title, reasons=REASONS))
+    weights: Computed | Given
+    if isinstance(source, Problem):
+        weights = Computed(source, threads=threads)
+    else:
+        weights = _given(source, tokens)
+    return Page(page(MapMaker(threads).maps(weights), title=title, reasons=REASONS))
 
 
 def _given(source: npt.ArrayLike, tokens: Sequence[str] | None) -> Given:

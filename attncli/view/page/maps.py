@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli.engine import attend
 from attncli.errors.names import HIDING_RULES
 from attncli.numerics.indices import EVERYTHING, Picked
-from attncli.summaries.row_blocks import Computed, Given
+from attncli.summaries.maps import Computed, Given
 from attncli.summaries.stats import HeadStats, statistics
 from attncli.view.page import Map
 
@@ -63,28 +63,20 @@ class MapMaker:
         self._shared: dict[tuple[tuple[int, ...], bytes], Array] = {}
 
     def maps(
-        self, source: Problem | Given, *, layer: int = 0, picked: Picked = EVERYTHING
+        self, source: Computed | Given, *, layer: int = 0, picked: Picked = EVERYTHING
     ) -> list[Map]:
-        """Return a map of each batch entry and head.
-
-        Parameters
-        ----------
-        source : Problem or Given
-        layer : int
-        picked : Picked
-            Which of all batch entries and heads the source has.
-        """
+        """Return a map of each batch entry and head, which are those picked of more."""
         self.fully_masked = 0
-        weights = source if isinstance(source, Given) else Computed(source, self.threads)
-        counts, labels = weights.shape[:2], weights.labels
-        parts = self._given(source) if isinstance(source, Given) else self._computed(source)
-        made = []
+        parts = (
+            self._computed(source.problem) if isinstance(source, Computed) else self._given(source)
+        )
+        counts, made = source.shape[:2], []
         for place, stats, (cells, lse, reasons) in zip(
-            np.ndindex(*counts), statistics(weights), parts, strict=True
+            np.ndindex(*counts), statistics(source), parts, strict=True
         ):
             batch, head = (number or 0 for number in picked.place(*place))
             facts = _sortable(stats)
-            made.append(Map(layer, batch, head, cells, lse, reasons, facts, labels))
+            made.append(Map(layer, batch, head, cells, lse, reasons, facts, source.labels))
             if self.progress is not None:
                 self.progress(len(made), counts[0] * counts[1])
         return made
@@ -106,7 +98,7 @@ class MapMaker:
                 if hidden is None
                 else self._share(np.where(hidden, np.uint8(_INFINITE), np.uint8(0)))
             )
-            weights = np.maximum(given.array[place], 0)  # roundings may leave less
+            weights = np.maximum(given.values[place], 0)  # roundings may leave less
             yield weights.astype(np.float32, copy=False), None, reasons
 
     def _share(self, reasons: Array | None) -> Array | None:

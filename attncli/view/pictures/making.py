@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
-from attncli.errors.text import label_text, places
+from attncli.errors.text import places
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.view.labels import shorten
-from attncli.view.pictures.picture import Axis, Picture, make_picture
+from attncli.view.pictures.picture import Axis, Look, Picture, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
 from attncli.view.pictures.sizes import cell_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from attncli.summaries.maps import Difference, Maps
     from attncli.view.pictures.picture import Panel
 
-__all__ = ["Wish", "difference_picture", "picture_of"]
+__all__ = ["difference_picture", "picture_of"]
 
 Span: TypeAlias = tuple[int, int]
 
@@ -29,42 +29,15 @@ _WHITE = 100
 _LONGEST_NAME = 20
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What a picture should show.
-
-    Attributes
-    ----------
-    what : {"weights", "scores", "difference"}
-    rows, columns : (int, int) or None
-        From the first to the one behind the last; None for all.
-    title : str or None
-    vmax : float or None
-        End of the colour scale.
-    log : bool
-        Logarithmic colour scale.
-    picked : Picked
-        Which of all batch entries and heads the maps are.
-    dpi : float
-    size : (float, float) or None
-        Inches of the figure. Both say how many cells there is room for.
-    columns_are : str
-        Name of the horizontal axis.
-    """
-
-    what: Literal["weights", "scores", "difference"] = "weights"
-    rows: Span | None = None
-    columns: Span | None = None
-    title: str | None = None
-    vmax: float | None = None
-    log: bool = False
-    picked: Picked = EVERYTHING
-    dpi: float = 150
-    size: tuple[float, float] | None = None
-    columns_are: str = "Keys"
-
-
-def picture_of(maps: Maps, wish: Wish, *, scale_names: Sequence[str] | None = None) -> Picture:
+def picture_of(
+    maps: Maps,
+    look: Look,
+    picked: Picked = EVERYTHING,
+    *,
+    across: str = "Keys",
+    scale_names: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Picture:
     """Pool the maps while they come, some rows at a time, and put them on one colour scale.
 
     Of one query, the maps of several heads are one panel, whose rows are the heads.
@@ -72,29 +45,35 @@ def picture_of(maps: Maps, wish: Wish, *, scale_names: Sequence[str] | None = No
     Parameters
     ----------
     maps : Maps
-    wish : Wish
-    scale_names : sequence of str, optional
+    look : Look
+    picked : Picked
+        Which of all batch entries and heads the maps are.
+    across : str
+        Name of the horizontal axis.
+    scale_names : sequence of str
         What the colours mean, and the same in fewer words.
+    progress : callable, optional
+        Called with rows done and rows in all.
     """
-    heads = maps.counts[1]
-    (queries, keys), (query_labels, key_labels) = maps.shape, maps.labels
-    span, across = wish.rows or (0, queries), wish.columns or (0, keys)
-    rows, remark = _axis("Queries", span, queries, query_labels), None
-    together = rows.count == 1 and heads > 1
+    batches, heads, queries, keys = maps.shape
+    spans = look.rows or (0, queries), look.columns or (0, keys)
+    rows = _axis("Queries", spans[0], queries, maps.labels[0])
+    columns = _axis(across, spans[1], keys, maps.labels[1])
+    together, remark = rows.count == 1 and heads > 1, None
     if together:
-        rows, remark = _head_axis(heads, wish.picked), _only_query(rows)
-    rows, columns, group = _pooled_axes(
-        rows, _axis(wish.columns_are, across, keys, key_labels), maps, wish, together=together
+        rows, remark = _head_axis(heads, picked), rows.part if rows.labels else rows.note
+    count = batches if together else batches * heads
+    group = heads if batches > 1 and heads > 1 and not together else None
+    limit = cell_limit((rows.count, columns.count), look, panels=count, group=group)
+    axes = (
+        replace(rows, block=block_size(rows.count, limit[0])),
+        replace(columns, block=block_size(columns.count, limit[1])),
     )
-    panels = _panels(maps, wish, (rows, columns), (span, across), together=together)
+    panels = _panels(maps, axes, look, spans, picked, progress, together=together)
     return make_picture(
         panels,
-        rows,
-        columns,
-        what=wish.what,
-        title=wish.title,
-        vmax=wish.vmax,
-        log=wish.log,
+        axes,
+        look,
         group=group,
         remarks=[remark] if remark else [],
         scale_names=scale_names,
@@ -105,86 +84,70 @@ def _axis(name: str, span: Span, whole: int, labels: tuple[str, ...] | None) -> 
     return Axis(name, span[1] - span[0], span[0], whole, labels and labels[slice(*span)])
 
 
-def _only_query(rows: Axis) -> str | None:
-    """Return which query all heads show, where there are others or it has a label."""
-    if rows.note or not rows.labels:
-        return rows.note
-    return f"query {rows.start}, {label_text(rows.labels[0])} (one of {rows.whole})"
-
-
 def _head_axis(heads: int, picked: Picked) -> Axis:
     numbers = tuple(str(picked.place(None, head)[1]) for head in range(heads))
     return Axis("Heads", heads, labels=numbers if picked.head else None)
 
 
-def _pooled_axes(
-    rows: Axis, columns: Axis, maps: Maps, wish: Wish, *, together: bool
-) -> tuple[Axis, Axis, int | None]:
-    """Return the axes with as many cells as there is room for, and how many panels are a group."""
-    batches, heads = maps.counts
-    group = heads if batches > 1 and heads > 1 and not together else None
-    limit = cell_limit(
-        (rows.count, columns.count),
-        panels=batches if together else batches * heads,
-        group=group,
-        dpi=wish.dpi,
-        size=wish.size,
-    )
-    down, across = (
-        Axis(a.name, a.count, a.start, a.whole, a.labels, block_size(a.count, most))
-        for a, most in zip((rows, columns), limit, strict=True)
-    )
-    return down, across, group
-
-
 def _panels(
-    maps: Maps, wish: Wish, axes: tuple[Axis, Axis], spans: tuple[Span, Span], *, together: bool
+    maps: Maps,
+    axes: tuple[Axis, Axis],
+    look: Look,
+    spans: tuple[Span, Span],
+    picked: Picked,
+    progress: Callable[[int, int], None] | None,
+    *,
+    together: bool,
 ) -> list[Panel]:
     """Return a panel for each map, or of each batch entry where rows are heads."""
-    shape, block = (axes[0].count, axes[1].count), (axes[0].block, axes[1].block)
     (start, stop), keys = spans[0], slice(*spans[1])
-    signed = wish.what != "weights"
-    panels = []
-    for batch in range(maps.counts[0]):
-        shared = Pooler(shape, block, signed=signed) if together else None
-        for head in range(maps.counts[1]):
-            pooler = shared or Pooler(shape, block, signed=signed)
-            for at, values, hidden in maps.strips(batch, head, (start, stop)):
-                row = head if together else at - start
-                pooler.add(values[:, keys], hidden[:, keys], row=row)
-            if shared is None:
-                panels.append(pooler.panel(_title(maps, wish.picked, batch, head)))
-        if shared is not None:
-            panels.append(shared.panel(_title(maps, wish.picked, batch, None)))
+    panels, done, (batches, heads, *_) = [], 0, maps.shape
+
+    def empty() -> Pooler:
+        shape, block = (axes[0].count, axes[1].count), (axes[0].block, axes[1].block)
+        return Pooler(shape, block, signed=look.signed)
+
+    for batch in range(batches):
+        pooler = empty()
+        for head in range(heads):
+            for at, values, hidden, _ in maps.rows(batch, head, (start, stop)):
+                unseen = None if hidden is None else hidden[:, keys]
+                pooler.add(values[:, keys], unseen, row=head if together else at - start)
+                done += len(values)
+                if progress is not None:
+                    progress(done, batches * heads * (stop - start))
+            if not together or head == heads - 1:
+                title = _title(maps, picked, batch, None if together else head)
+                panels.append(pooler.panel(title))
+                pooler = empty()
     return panels
 
 
 def _title(maps: Maps, picked: Picked, batch: int, head: int | None) -> str | None:
     """Return which map it is, where there are several."""
-    numbers = zip(("batch", "head"), picked.place(batch, head), maps.counts, strict=True)
+    numbers = zip(("batch", "head"), picked.place(batch, head), maps.shape[:2], strict=True)
     where = {name: number for name, number, count in numbers if count > 1 and name[0] in maps.axes}
     return ", ".join(places(where)) or None
 
 
-def difference_picture(maps: Difference, wish: Wish, than: str) -> Picture:
-    """Return the picture of some maps minus others.
-
-    Parameters
-    ----------
-    maps : Difference
-    wish : Wish
-    than : str
-        What is subtracted, a name.
-    """
+def difference_picture(
+    maps: Difference,
+    look: Look,
+    picked: Picked,
+    than: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> Picture:
+    """Return the picture of some maps minus others, which have a name."""
     name = shorten(than, _LONGEST_NAME)
     names = f"above 0: more than in {name}", "above 0: more"
-    picture = picture_of(maps, replace(wish, what="difference"), scale_names=names)
+    look = replace(look, what="difference")
+    picture = picture_of(maps, look, picked, scale_names=names, progress=progress)
     largest, rounding = picture.largest, _UNITS * maps.eps
     if largest > rounding:
         return picture
     remark = "equal up to rounding" if largest else "no difference: all of these numbers are equal"
     picture = replace(picture, remarks=(*picture.remarks, remark))
-    if wish.vmax is None and largest:
+    if look.vmax is None and largest:
         end = _WHITE * rounding
         picture = replace(picture, vmin=-end, vmax=end)
     return picture

@@ -17,9 +17,9 @@ from attncli.view.pictures.scale import cell_texts, limits, number_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Axis", "Panel", "Picture", "make_picture", "rescaled"]
+__all__ = ["Axis", "Look", "Panel", "Picture", "make_picture", "rescaled"]
 
-What: TypeAlias = Literal["weights", "scores", "difference"]
+Span: TypeAlias = tuple[int, int]
 
 # Below this many units of the last digit, numbers are shown with significant digits.
 _FEW_UNITS = 5
@@ -27,6 +27,63 @@ _FILL_NOTE = "the scale leaves out scores so low that they hide a key"
 _FILL_HINT = "--vmax takes them in"
 _SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
 _ONE = {"Queries": "query", "Keys": "key", "Columns": "column", "Heads": "head"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a picture should show, and how it looks.
+
+    Attributes
+    ----------
+    what : {"weights", "scores", "difference"}
+        Weights run from 0; scores and differences are symmetric around 0.
+    title : str or None
+        None for the usual one, empty for none.
+    rows, columns : (int, int) or None
+        From the first to the one behind the last; None for all.
+    vmax : float or None
+        End of the colour scale, above 0. None: the largest magnitude in any panel, unless few
+        weights are so large that all others would look white.
+    log : bool
+        Logarithmic colour scale, for weights only.
+    annotate : bool or None
+        Write numbers into the cells; None where there are few and they can be read.
+    digits : int
+        Digits after the point in these numbers.
+    cmap : str or None
+        Name of a Matplotlib colour map: Blues for weights and RdBu for signed values unless given.
+    dpi : float
+        Pixels per inch.
+    size : (float, float) or None
+        Inches across and up, which a figure has; an infinite height follows the shape of the
+        cells. None: the size follows the number of cells.
+    font_size : float
+        Points of a label; titles are larger.
+    transparent : bool
+        No background.
+    math : bool
+        ``$…$`` in titles and labels is a formula.
+    """
+
+    what: Literal["weights", "scores", "difference"] = "weights"
+    title: str | None = None
+    rows: Span | None = None
+    columns: Span | None = None
+    vmax: float | None = None
+    log: bool = False
+    annotate: bool | None = None
+    digits: int = 2
+    cmap: str | None = None
+    dpi: float = 150
+    size: tuple[float, float] | None = None
+    font_size: float = 9.0
+    transparent: bool = False
+    math: bool = False
+
+    @property
+    def signed(self) -> bool:
+        """Whether the values have both signs."""
+        return self.what != "weights"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +138,23 @@ class Axis:
         return -(-self.count // self.block)
 
     @property
-    def spans(self) -> list[tuple[int, int]]:
+    def spans(self) -> list[Span]:
         """The first and last query or key of each cell, counted from the first one shown."""
         starts = range(0, self.count, self.block)
         return [(first, min(first + self.block, self.count) - 1) for first in starts]
 
     @property
-    def note(self) -> str | None:
-        """Which part is shown: the weights of a row need not add up to 1; None for all of it."""
-        if self.whole is None or self.count == self.whole:
-            return None
+    def part(self) -> str:
+        """Which part of all is shown."""
         if self.count == 1:
             label = f", {label_text(self.labels[0])}" if self.labels else ""
             return f"{_ONE[self.name]} {self.start}{label} (one of {self.whole})"
         return f"{self.name.lower()} {self.start} to {self.start + self.count - 1} of {self.whole}"
+
+    @property
+    def note(self) -> str | None:
+        """Which part is shown: the weights of a row need not add up to 1; None for all of it."""
+        return None if self.whole in (None, self.count) else self.part
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,18 +165,12 @@ class Picture:
     ----------
     panels : tuple of Panel
         All of one shape.
-    what : {"weights", "scores", "difference"}
-        Weights run from 0; scores and differences are symmetric around 0.
+    look : Look
     rows, columns : Axis
-    title : str or None
     vmin, vmax : float
         Ends of the colour scale.
-    log : bool
-        The scale is logarithmic.
     group : int or None
         So many panels that follow each other are the heads of one batch entry.
-    free : bool
-        No end of the scale is given: it follows the cells.
     remarks : tuple of str
         What else the reader must know about the cells.
     scale_names : tuple of str
@@ -124,15 +178,12 @@ class Picture:
     """
 
     panels: tuple[Panel, ...]
-    what: What
+    look: Look
     rows: Axis
     columns: Axis
-    title: str | None
     vmin: float
     vmax: float
-    log: bool
     group: int | None
-    free: bool
     remarks: tuple[str, ...]
     scale_names: tuple[str, ...]
 
@@ -147,9 +198,9 @@ class Picture:
         return (self.rows.block, self.columns.block) != (1, 1)
 
     @property
-    def signed(self) -> bool:
-        """Whether the values have both signs."""
-        return self.what != "weights"
+    def free(self) -> bool:
+        """Whether the scale follows the cells, and may end before the largest."""
+        return self.look.vmax is None and self.look.what != "difference" and not self.look.log
 
     @property
     def largest(self) -> float:
@@ -167,25 +218,26 @@ class Picture:
         seen = [panel.values[~panel.hidden] for panel in self.panels]
         least = min(float(np.min(values, initial=self.vmin)) for values in seen)
         # Weights may lie below 0 by a rounding error.
-        below = least < self.vmin and (self.signed or self.log)
+        below = least < self.vmin and (self.look.signed or self.look.log)
         return below, any(float(np.max(v, initial=self.vmin)) > self.vmax for v in seen)
 
-    def texts(self, panel: Panel, digits: int) -> list[list[str]]:
+    def texts(self, panel: Panel) -> list[list[str]]:
         """Return the number of each cell of a panel, empty where hidden.
 
         On a logarithmic scale, and if nearly all would read 0, the digits are significant ones;
         otherwise they stand after the point. Whoever asks for none gets whole numbers.
         """
+        digits = self.look.digits
         few = digits > 0 and 0 < self.largest < _FEW_UNITS * 10.0**-digits
-        return cell_texts(panel, digits, significant=self.log or few)
+        return cell_texts(panel, digits, significant=self.look.log or few)
 
     @property
     def note(self) -> str | None:
         """What pooling did to the cells; None if nothing was pooled."""
         if not self.pooled:
             return None
-        kind = "strongest" if self.signed else "largest"
-        things = "differences" if self.what == "difference" else self.what
+        kind = "strongest" if self.look.signed else "largest"
+        things = "differences" if self.look.what == "difference" else self.look.what
         # No-break spaces keep the two numbers on one line.
         count = f"{self.rows.block}\u00a0×\u00a0{self.columns.block}"
         return f"each cell shows the {kind} of {count} {things}"
@@ -194,7 +246,7 @@ class Picture:
     def scale_note(self) -> str | None:
         """That a free scale ends before the largest weight or lowest score."""
         below, above = self.saturated
-        if self.free and self.signed:
+        if self.free and self.look.signed:
             return _FILL_NOTE if below else None
         if not self.free or not above:
             return None
@@ -205,7 +257,7 @@ class Picture:
     def scale_advice(self) -> str | None:
         """The scale's note, with the options that change it."""
         note = self.scale_note
-        return note and f"{note} ({_FILL_HINT if self.signed else _SCALE_HINT})"
+        return note and f"{note} ({_FILL_HINT if self.look.signed else _SCALE_HINT})"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -216,55 +268,24 @@ class Picture:
 
 def make_picture(
     panels: Sequence[Panel],
-    rows: Axis,
-    columns: Axis,
+    axes: tuple[Axis, Axis],
+    look: Look,
     *,
-    what: What = "weights",
-    title: str | None = None,
-    vmax: float | None = None,
-    log: bool = False,
     group: int | None = None,
     remarks: Sequence[str] = (),
-    scale_names: Sequence[str] | None = None,
+    scale_names: Sequence[str] = (),
 ) -> Picture:
     """Put panels on one colour scale, and escape what a terminal would obey in their labels.
 
-    Parameters
-    ----------
-    panels : sequence of Panel
-        At least one, all of one shape.
-    rows, columns : Axis
-    what : {"weights", "scores", "difference"}
-    title : str, optional
-    vmax : float, optional
-        Upper end of the scale, above 0. By default it is the largest magnitude in any panel,
-        unless few weights are so large that all others would look white.
-    log : bool
-        Logarithmic scale, for weights only.
-    group : int, optional
-        So many panels that follow each other are the heads of one batch entry.
-    remarks : sequence of str
-        What else the reader must know about the cells.
-    scale_names : sequence of str, optional
-        What the colours mean, and the same in fewer words.
+    There is at least one panel; the axes are of rows and columns, and the others as in `Picture`.
     """
-    own = [what.removesuffix("s")]
-    names = scale_names or ([f"{own[0]} (log scale)", *own] if log else own)
-    picture = Picture(
-        tuple(panels),
-        what,
-        _shown(rows),
-        _shown(columns),
-        None if title is None else "\n".join(map(printable, title.splitlines())),
-        0.0,
-        1.0,
-        log,
-        group,
-        vmax is None and what != "difference" and not log,
-        tuple(map(printable, remarks)),
-        tuple(map(printable, names)),
-    )
-    return _scaled(picture, vmax)
+    own = look.what.removesuffix("s")
+    names = scale_names or ([f"{own} (log scale)", own] if look.log else [own])
+    if look.title is not None:
+        look = replace(look, title="\n".join(map(printable, look.title.splitlines())))
+    rows, columns = map(_shown, axes)
+    told, called = (tuple(map(printable, texts)) for texts in (remarks, names))
+    return _scaled(Picture(tuple(panels), look, rows, columns, 0.0, 1.0, group, told, called))
 
 
 def _shown(axis: Axis) -> Axis:
@@ -274,9 +295,9 @@ def _shown(axis: Axis) -> Axis:
 
 def rescaled(picture: Picture) -> Picture:
     """Return a picture whose scale, if it is free, follows the cells that are left."""
-    return _scaled(picture, None) if picture.free else picture
+    return _scaled(picture) if picture.free else picture
 
 
-def _scaled(picture: Picture, vmax: float | None) -> Picture:
-    ends = limits(picture.panels, vmax, what=picture.what, log=picture.log, pooled=picture.pooled)
-    return replace(picture, vmin=ends[0], vmax=ends[1])
+def _scaled(picture: Picture) -> Picture:
+    vmin, vmax = limits(picture)
+    return replace(picture, vmin=vmin, vmax=vmax)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.view.pictures.picture import Panel, Picture, rescaled
-
-if TYPE_CHECKING:
-    from attncli.view.pictures.picture import Axis
 
 __all__ = ["Pooler", "block_size", "coarsen"]
 
@@ -44,8 +41,8 @@ class Pooler:
         self._most = np.full(cells, -np.inf)
         self._least = np.full(cells, np.inf) if signed else None
 
-    def add(self, values: Array, hidden: npt.NDArray[np.bool_], *, row: int) -> None:
-        """Take in some rows, from a row of the map on."""
+    def add(self, values: Array, hidden: npt.NDArray[np.bool_] | None, *, row: int) -> None:
+        """Take in some rows, from a row of the map on; None hides no cell."""
         down, across = self._block
         starts = (
             [0, *range(down - row % down, len(values), down)],
@@ -53,10 +50,11 @@ class Pooler:
         )
         first = row // down
         part = slice(first, first + len(starts[0]))
-        top = _reduced(np.maximum, np.where(hidden, -np.inf, values), starts)
+        gone = False if hidden is None else hidden
+        top = _reduced(np.maximum, np.where(gone, -np.inf, values), starts)
         np.maximum(self._most[part], top, out=self._most[part])
         if self._least is not None:
-            bottom = _reduced(np.minimum, np.where(hidden, np.inf, values), starts)
+            bottom = _reduced(np.minimum, np.where(gone, np.inf, values), starts)
             np.minimum(self._least[part], bottom, out=self._least[part])
 
     def panel(self, title: str | None = None) -> Panel:
@@ -93,16 +91,12 @@ def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
     block = block_size(rows, limit[0]), block_size(columns, limit[1])
     fewer = replace(
         picture,
-        panels=tuple(_pooled(panel, block, signed=picture.signed) for panel in picture.panels),
-        rows=_coarser(picture.rows, block[0]),
-        columns=_coarser(picture.columns, block[1]),
+        panels=tuple(_pooled(panel, block, signed=picture.look.signed) for panel in picture.panels),
+        rows=replace(picture.rows, block=picture.rows.block * block[0]),
+        columns=replace(picture.columns, block=picture.columns.block * block[1]),
     )
     # The largest of a block are more often among the few that saturate than single weights.
     return rescaled(fewer)
-
-
-def _coarser(axis: Axis, factor: int) -> Axis:
-    return replace(axis, block=axis.block * factor)
 
 
 def _pooled(panel: Panel, block: tuple[int, int], *, signed: bool) -> Panel:

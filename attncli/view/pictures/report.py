@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
-from attncli.summaries.maps import FinishedMaps
-from attncli.view.pictures.making import Wish, picture_of
+from attncli.summaries.maps import Given
+from attncli.view.pictures.making import picture_of
+from attncli.view.pictures.picture import Look
 from attncli.view.pictures.scale import number_text
 
 if TYPE_CHECKING:
@@ -20,21 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["report_picture"]
 
 
-class ReportPicture(NamedTuple):
-    """A picture, and what its reader must know.
-
-    Attributes
-    ----------
-    picture : Picture
-    strange : int
-        How many elements of the difference are NaN or infinite: they have no number.
-    """
-
-    picture: Picture
-    strange: int
-
-
-def report_picture(report: CheckReport, problem: Problem, name: str) -> ReportPicture:
+def report_picture(report: CheckReport, problem: Problem, name: str) -> tuple[Picture, int]:
     """Return the picture of an output minus its answer, symmetric around 0.
 
     Parameters
@@ -45,6 +32,13 @@ def report_picture(report: CheckReport, problem: Problem, name: str) -> ReportPi
     name : str
         The output.
 
+    Returns
+    -------
+    Picture
+    int
+        How many elements of the difference are NaN or infinite: they have no number, and none is
+        written into any cell.
+
     Raises
     ------
     ShapeError
@@ -54,18 +48,19 @@ def report_picture(report: CheckReport, problem: Problem, name: str) -> ReportPi
     difference, hidden = (
         _as_maps(problem, name, array) for array in (report.difference(name), report.hidden(name))
     )
-    finite = np.isfinite(difference)
+    finite, annotate = np.isfinite(difference), None
     strange = int(np.count_nonzero(~finite))
     title, end = _title_and_end(verdict)
     if strange:
         title += f" ({strange} NaN or infinite, drawn as the strongest)"
         end = end or float(np.abs(difference[finite]).max(initial=0)) or 1.0
         difference = np.nan_to_num(difference, nan=2 * end, posinf=2 * end, neginf=-2 * end)
-    axes, labels = _axes(name, problem)
-    maps = FinishedMaps(difference, labels=labels, hidden=hidden)
-    wish = Wish("difference", title=title, vmax=end, columns_are=axes)
+        annotate = False
+    across, labels = _axes(name, problem)
+    maps = Given(difference, labels=labels, hidden=hidden)
+    look = Look("difference", title=title, vmax=end, annotate=annotate)
     names = "above 0: more than in the answer", "above 0: more"
-    return ReportPicture(picture_of(maps, wish, scale_names=names), strange)
+    return picture_of(maps, look, across=across, scale_names=names), strange
 
 
 def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

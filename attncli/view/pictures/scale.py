@@ -66,20 +66,9 @@ class Ticks(NamedTuple):
 
 
 def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0) -> Ticks:
-    """Choose at most `room` places of an axis to name.
+    """Choose at most `room` places of an axis to name; `start` is the index of the first.
 
     Indices keep to multiples of 1, 2 or 5 times a power of ten; labels to every n-th.
-
-    Parameters
-    ----------
-    count : int
-        Places on the axis.
-    labels : sequence of str or None
-        Their labels; None names them by index.
-    room : int
-        How many names fit without touching.
-    start : int
-        Index of the first place.
 
     Examples
     --------
@@ -97,9 +86,7 @@ def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0
     return Ticks(positions, texts, step)
 
 
-def limits(
-    panels: Sequence[Panel], vmax: float | None, *, what: str, log: bool, pooled: bool = False
-) -> tuple[float, float]:
+def limits(picture: Picture) -> tuple[float, float]:
     """Return the ends of the colour scale of all panels.
 
     Weights run from 0 (on a log scale from the smallest positive weight, but at most six decades
@@ -107,18 +94,18 @@ def limits(
     magnitude, or, on a linear scale of weights, what `ceiling` gives; if every cell is 0, it is 1.
     Scores so low that they hide a key are left out.
     """
+    look, panels = picture.look, picture.panels
     cells = np.concatenate([panel.values[~panel.hidden] for panel in panels])
-    if what == "weights":
-        if vmax is None:
-            vmax = float(cells.max(initial=0)) if log else ceiling(panels, pooled=pooled)
-        top = vmax if vmax >= _LEAST_TOP else 1.0
-        return _log_bottom(cells, top) if log else 0.0, top
-    if vmax is None:
-        most = float(cells.max(initial=0))
-        least = _least_of_seen(cells, most) if what == "scores" else float(cells.min(initial=0))
-        vmax = max(most, -least)
-    top = vmax if vmax >= _LEAST_TOP else 1.0
-    return -top, top
+    most, end = float(cells.max(initial=0)), look.vmax
+    if end is None and look.signed:
+        scores = look.what == "scores"
+        end = max(most, -(_least_of_seen(cells, most) if scores else float(cells.min(initial=0))))
+    elif end is None:
+        end = most if look.log else ceiling(panels, pooled=picture.pooled)
+    top = end if end >= _LEAST_TOP else 1.0
+    if look.signed:
+        return -top, top
+    return _log_bottom(cells, top) if look.log else 0.0, top
 
 
 def _least_of_seen(scores: npt.NDArray[Any], most: float) -> float:
@@ -183,44 +170,24 @@ def _strongest(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def fractions(picture: Picture, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the place of each value on the colour scale, clipped to 0 … 1.
-
-    Parameters
-    ----------
-    picture : Picture
-    values : array_like
-
-    Returns
-    -------
-    ndarray of float64
-        0 at `vmin`, 1 at `vmax`; in between linear, or linear in the logarithm.
-    """
+    """Return the place of each value on the colour scale: 0 at `vmin` or below, 1 at `vmax`."""
     clipped = np.clip(np.asarray(values, dtype=np.float64), picture.vmin, picture.vmax)
-    if picture.log:
+    if picture.look.log:
         span = log10(picture.vmax) - log10(picture.vmin)
         return np.asarray((np.log10(clipped) - log10(picture.vmin)) / span)
     share = clipped / picture.vmax
     # vmax - vmin overflows for scores near the end of float64; this does not.
-    return np.asarray(0.5 + 0.5 * share if picture.signed else share)
+    return np.asarray(0.5 + 0.5 * share if picture.look.signed else share)
 
 
 def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]]:
-    """Return places and texts for a colour bar, from bottom to top.
+    """Return places (as `fractions`) and texts for a colour bar, from bottom to top.
 
-    Parameters
-    ----------
-    picture : Picture
-    beside : float
-        Which share of the scale a text takes.
-
-    Returns
-    -------
-    list of (float, str)
-        Fraction of the scale, and the number there; ≥ or ≤ if cells lie beyond it. Round
-        numbers too close to its ends are left out, as these are named; and of those too close to
-        each other every second or third stays.
+    A text takes the share `beside` of the scale. There is ≥ or ≤ if cells lie beyond an end. Round
+    numbers too close to the ends are left out, as these are named; and of those too close to each
+    other every second or third stays.
     """
-    values = _log_values(picture) if picture.log else _linear_values(picture)
+    values = _log_values(picture) if picture.look.log else _linear_values(picture)
     below, above = picture.saturated
     places = [float(fractions(picture, value)) for value in values]
     kept = _apart(places, values.index(0) if 0 in values else 0, beside)
@@ -244,14 +211,14 @@ def _apart(places: list[float], zero: int, beside: float) -> list[int]:
 
 def _linear_values(picture: Picture) -> list[float]:
     """Return multiples of a round step: three to six from 0 up, mirrored where signed."""
-    wanted = 3 if picture.signed else 6
+    wanted = 3 if picture.look.signed else 6
     exponent = floor(log10(picture.vmax))
     # One power of ten lower and multiplied up, so that 0.3 is not 0.30000000000000004.
     for digit in (2, 5, 10, 20, 50):
         count = floor(picture.vmax / 10.0**exponent * 10 / digit * (1 + 1e-12))
         if count <= wanted:
             break
-    steps = range(-count if picture.signed else 0, count + 1)
+    steps = range(-count if picture.look.signed else 0, count + 1)
     return [float(f"{index * digit}e{exponent - 1}") for index in steps]
 
 
@@ -263,7 +230,7 @@ def _log_values(picture: Picture) -> list[float]:
 
 def minor_ticks(picture: Picture) -> list[float]:
     """Return the places between the numbers of a logarithmic scale; none of a linear one."""
-    values = _multiples(picture, range(1, 10)) if picture.log else []
+    values = _multiples(picture, range(1, 10)) if picture.look.log else []
     return [float(fractions(picture, value)) for value in values]
 
 
@@ -293,26 +260,19 @@ def _significant(value: float, digits: int) -> str:
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
     """Return the number of each cell as text; empty if the cell is hidden.
 
-    Parameters
-    ----------
-    panel : Panel
-    digits : int
-        Digits after the point: none of numbers so large that there is no room for them.
-    significant : bool
-        Significant digits instead, as `Picture.texts` asks for.
+    The digits stand after the point, unless `significant`; numbers so large that there is no room
+    for them have none.
     """
+
+    def text(value: float, hidden: bool) -> str:  # noqa: FBT001 - called for each cell
+        if hidden:
+            return ""
+        if significant:
+            return _unsigned_zero(_significant(value, digits))
+        return _unsigned_zero(f"{value:{_form(value, digits)}}")
+
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
-    return [
-        [
-            ""
-            if hidden
-            else _unsigned_zero(
-                _significant(value, digits) if significant else f"{value:{_form(value, digits)}}"
-            )
-            for value, hidden in zip(*row, strict=True)
-        ]
-        for row in rows
-    ]
+    return [[*map(text, *row)] for row in rows]
 
 
 def _form(value: float, digits: int) -> str:

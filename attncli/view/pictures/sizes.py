@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from math import ceil, floor, isfinite, log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attncli.view.pictures.picture import Look
 
 __all__ = ["LABEL_PITCH", "NoRoomError", "cell_limit", "grid_columns", "panel_size"]
 
@@ -27,16 +31,8 @@ _MIXED, _SPLIT, _RAGGED = 2.0, 0.4, 0.25
 def grid_columns(count: int, aspect: float, group: int | None = None, shape: float = 4 / 3) -> int:
     """Return how many of `count` maps stand side by side.
 
-    Parameters
-    ----------
-    count : int
-        Maps.
-    aspect : float
-        Width of a map over its height.
-    group : int, optional
-        So many maps that follow each other belong together.
-    shape : float
-        Width over height that the grid should come near to.
+    `aspect` is the width of a map over its height, `shape` that which the grid should come near
+    to; a `group` of so many maps that follow each other belongs together.
     """
 
     def cost(columns: int) -> float:
@@ -58,20 +54,10 @@ def grid_columns(count: int, aspect: float, group: int | None = None, shape: flo
 def panel_size(
     rows: int, columns: int, *, panels: int = 1, group: int | None = None, labelled: float = 0
 ) -> tuple[float, float]:
-    """Return the width and height of a map in inches.
+    """Return the width and height of a map of so many cells, one of some panels, in inches.
 
-    Cells are square unless that leaves a side too thin to see.
-
-    Parameters
-    ----------
-    rows, columns : int
-        Queries and keys.
-    panels : int
-        Maps in the figure.
-    group : int, optional
-        As in `grid_columns`.
-    labelled : float
-        Inches that the labels of the longer axis need; the map grows to hold them, up to a limit.
+    Cells are square unless that leaves a side too thin to see. The map grows, up to a limit, to
+    hold the labels of its longer axis, which need so many inches.
     """
     longest = max(rows, columns)
     side = max(min(_LONG_SIDE, 1.8 + 0.36 * longest), min(_LABELLED_SIDE, labelled))
@@ -84,27 +70,10 @@ def panel_size(
 
 
 def cell_limit(
-    shape: tuple[int, int],
-    *,
-    panels: int = 1,
-    group: int | None = None,
-    dpi: float = 150,
-    size: tuple[float, float] | None = None,
+    shape: tuple[int, int], look: Look, *, panels: int = 1, group: int | None = None
 ) -> tuple[int, int]:
-    """Return the most rows and columns of cells that a map can show, a pixel each.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Queries and keys.
-    panels, group
-        As in `panel_size`.
-    dpi : float
-        Pixels per inch.
-    size : (float, float), optional
-        Inches of the figure across and up; infinite where any will do.
-    """
+    """Return the most rows and columns of cells that a map can show, a pixel each."""
     usual = panel_size(*shape, panels=panels, group=group)
-    sides = [side for side in size or () if isfinite(side)]
+    sides = [side for side in look.size or () if isfinite(side)]
     width, height = (max([side, *sides]) for side in usual)
-    return max(1, floor(height * dpi)), max(1, floor(width * dpi))
+    return max(1, floor(height * look.dpi)), max(1, floor(width * look.dpi))
