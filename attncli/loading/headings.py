@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Headings", "find_headings", "names_behind_index", "settle"]
+__all__ = ["PLAINLY", "Headings", "find_headings", "names_behind_index", "settle"]
 
 # What pandas makes of a heading that is empty when it reads a table, and writes again.
 _UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
@@ -34,8 +34,12 @@ _SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|rownames|{_INDICES.pattern}")
 _CORNERS = re.compile(
     r"index|idx|id|row|tokens?|words?|labels?|name|#|n[or]\.?|rownames|\.\.\.1|token_?ids?|input_ids"
 )
-# So many numbers that follow each other are hardly chance.
-_COUNT = 3
+# So many numbers that follow each other are hardly chance; larger ones count nothing.
+_COUNT, _MOST = 3, 2**31
+PLAINLY = (
+    "write numbers in plain digits, as -1234.5; where the first column holds labels, the first "
+    "cell of the header is empty"
+)
 
 
 class Headings(NamedTuple):
@@ -146,47 +150,38 @@ def names_behind_index(rows: Sequence[list[str]]) -> bool:
 def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
     """Leave out columns that count the rows, and warn of what else may be names."""
     _refuse_numbers_as_names(found, header)
-    if found.column_labels is None:
-        if header == "auto":
-            _advise(found)
-        return found
-    while found.values.shape[1] > 1 and _is_index(found):
+    while found.column_labels and found.values.shape[1] > 1 and _is_index(found):
         found = _without_first(found)
-    _advise_on_index(found)
+    if found.values.dtype != np.bool_ and found.values.size:
+        if found.column_labels is None and header == "auto":
+            _advise_on_header(found)
+        if found.row_labels is None and (found.column_labels or header == "auto"):
+            _advise_on_index(found)
     return found
 
 
 def _is_index(found: LoadedArray) -> bool:
     """Whether the first column counts the rows, by its heading or behind the label column."""
-    name, counts = (found.column_labels or ("",))[0].strip(), _counts_rows(found.values)
+    name = (found.column_labels or ("",))[0].strip()
+    counts, rows = _start(found.values[:, 0]) in (0, 1), len(found.values)
     if _UNNAMED.fullmatch(name):
         return True
     if (_SECOND_INDICES if found.row_labels else _INDICES).fullmatch(name.lower()):
-        return counts and len(found.values) > 1
-    others = found.values[:, 1:]
-    fractions = not np.array_equal(others, np.rint(others))
-    return bool(found.row_labels) and counts and len(found.values) >= _COUNT and fractions
+        return counts and rows > 1
+    return bool(found.row_labels) and counts and rows >= _COUNT and _fractions(found.values[:, 1:])
 
 
 def _without_first(found: LoadedArray) -> LoadedArray:
     """Leave out the first column; it names the rows where nothing else does."""
-    values, names = found.values, found.column_labels or ()
-    taken = "is left out: it counts the rows"
-    labels = found.row_labels
-    if labels is None and _counts_rows(values):
-        start = int(values[0, 0])
-        labels = tuple(str(at + start) for at in range(len(values)))
-        taken = f"counts {start}, {start + 1}, … and is read as row labels"
-    elif not _counts_rows(values):
+    values, labels, names = found.values, found.row_labels, found.column_labels or ()
+    start, taken = _start(values[:, 0]), "is left out: it counts the rows"
+    if start not in (0, 1):
         taken = "is left out: pandas writes an index under such a name"
+    elif labels is None:
+        labels = tuple(str(int(number)) for number in values[:, 0])
+        taken = f"counts {start:g}, {start + 1:g}, … and is read as row labels"
     warn(f"{found.name}: the column {quoted(names[0])} {taken}. If it is data, rename it")
     return LoadedArray(values[:, 1:], found.name, labels, names[1:])
-
-
-def _counts_rows(values: npt.NDArray[Any]) -> bool:
-    """Whether the first column counts the rows from 0 or from 1."""
-    start = int(values[0, 0] == 1)
-    return np.array_equal(values[:, 0], np.arange(start, len(values) + start))
 
 
 def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
@@ -199,49 +194,47 @@ def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
             raise InputError(
                 f"{found.name}: line 1, column 1: expected a number; found {quoted(names[0])}, "
                 f"and the others of the first {which} are no names, either",
-                hint="write numbers in plain digits, as -1234.5; where the first column holds "
-                "labels, the first cell of the header is empty",
+                hint=PLAINLY,
             )
 
 
-def _advise(found: LoadedArray) -> None:
-    """Warn of a first row or column that counts, which may be a header or an index."""
-    values = found.values
-    if values.dtype == np.bool_ or not values.size:
-        return
-    if len(values) > 1 and (_counts_on(values[0], values[1:]) or _is_from_0(values)):
+def _advise_on_header(found: LoadedArray) -> None:
+    """Warn of a first row that counts: from 0, or from any number above those that are not whole.
+
+    0, 1 above a mask is none; nor is the first row of 0 to the last number.
+    """
+    first, below, whole = found.values[0], found.values[1:], np.arange(found.values.size)
+    from_0 = _start(first) == 0 and len(first) > 1
+    mask = len(first) == 2 and not _fractions(below) and not (below > 1).any()
+    from_0 = from_0 and not mask and not np.array_equal(found.values.ravel(), whole)
+    if len(below) and (from_0 or _counts_beside(first, below)):
         warn(
-            f"{found.name}: the first row counts {values[0, 0]:g} to {values[0, -1]:g} as a header "
+            f"{found.name}: the first row counts {first[0]:g} to {first[-1]:g} as a header "
             "might; it is read as numbers. --header yes reads it as names, --header no is silent"
         )
-    _advise_on_index(found)
 
 
 def _advise_on_index(found: LoadedArray) -> None:
     """Warn of a first column that counts beside numbers that are not all whole."""
-    values = found.values
-    if found.row_labels or values.shape[1] < 2 or values.dtype == np.bool_:
-        return
-    if _counts_on(values[:, 0], values[:, 1:]):
+    first, others = found.values[:, 0], found.values[:, 1:]
+    if _counts_beside(first, others):
         warn(
-            f"{found.name}: the first column counts {values[0, 0]:g}, {values[1, 0]:g}, … as an "
+            f"{found.name}: the first column counts {first[0]:g}, {first[1]:g}, … as an "
             "index might; it is read as numbers. If it is an index, write the file without it "
             "(pandas: index=False), or with a header whose first cell is empty"
         )
 
 
-def _is_from_0(values: npt.NDArray[Any]) -> bool:
-    """Whether the first row is 0, 1, 2, …, and the rows below it do not go on so."""
-    if not np.array_equal(values[0], np.arange(values.shape[1])) or values.shape[1] < 2:
-        return False
-    # A mask of two columns may begin with 0, 1; no mask holds a 2.
-    mask = values.shape[1] == 2 and np.isin(values, (0, 1)).all()
-    return not mask and not np.array_equal(values.ravel(), np.arange(values.size))
+def _counts_beside(numbers: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
+    return len(numbers) >= _COUNT and _start(numbers) is not None and _fractions(others)
 
 
-def _counts_on(numbers: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
-    """Whether whole numbers count on from the first, and others beside them are no whole ones."""
-    if len(numbers) < _COUNT or not abs(numbers[0]) < 2**31 or numbers[0] != np.rint(numbers[0]):
-        return False
-    counts = np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers)))
-    return counts and not np.array_equal(others, np.rint(others))
+def _start(numbers: npt.NDArray[Any]) -> float | None:
+    """Return the whole number from which some count on by one; None where they do not."""
+    first = float(numbers[0])
+    whole = abs(first) < _MOST and first.is_integer()
+    return first if whole and np.array_equal(numbers, first + np.arange(len(numbers))) else None
+
+
+def _fractions(numbers: npt.NDArray[Any]) -> bool:
+    return not np.array_equal(numbers, np.rint(numbers))

@@ -7,8 +7,9 @@ import io
 import itertools
 import re
 from array import array
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,13 @@ from attncli.errors import InputError, warn
 from attncli.errors.text import counted, quoted
 from attncli.loading import source as limits
 from attncli.loading.contents import LoadedArray
-from attncli.loading.headings import Headings, find_headings, names_behind_index, settle
+from attncli.loading.headings import (
+    PLAINLY,
+    Headings,
+    find_headings,
+    names_behind_index,
+    settle,
+)
 from attncli.loading.number import (
     DECIMAL_POINTS,
     NumberOverflowError,
@@ -40,7 +47,6 @@ __all__ = ["read_table", "separator_line"]
 _SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
 # A line is a row if its first cell is #, the heading of numbered rows, or an error of Excel's.
 _COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#(?!#*[,;\t]|N/A|[A-Z/0]+[!?])[^\n]*)?\n)*+")
-_LONE_RETURN = re.compile(rb"\r(?!\n)")
 # 1,5 and 0,123 have a decimal comma; 1,234 may as well have a separator of thousands.
 _COMMA = re.compile(
     rb'[;\t"\n] *[-+]?(?:\d*,\d{1,2}|0*,\d+|\d*,\d{4,})(?:[eE][-+]?\d+)? *(?=[;\t"\r\n]|$)'
@@ -50,8 +56,6 @@ _POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
 _COMMA_PAIRS = re.compile(
     r"(?:[^,]*, *)?[-+]?\d*,\d+(?:[eE][-+]?\d+)?(?:, +[-+]?\d*,\d+(?:[eE][-+]?\d+)?)+ *"
 )
-# Among labels with NUL between them, one that does not begin as a word, as every number does.
-_NO_LETTER = re.compile(r"(?:\A|\0)(?![^\W\d_iInN])")
 # The lines that tell the separator, and bytes in which they are looked for.
 _LOOKED_AT, _SAMPLE = 20, 2**16
 # Shorter tables are read sooner than the parser of long ones is imported.
@@ -61,11 +65,9 @@ _BLOCK = 2**18
 _PLAIN = b"0123456789+-.eE, \n"
 
 _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
-_LABELS = "if the first column holds labels, write a header row whose first cell is empty"
 _LENGTH = "every row has as many cells as the first one; begin titles and comments above it with #"
 _QUOTATION = "is a quotation mark left open? One that is a label is written four times: " + '"' * 4
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
-_PLAINLY = "write numbers in plain digits, as -1234.5"
 
 Row = list[str]
 
@@ -79,33 +81,43 @@ class _Table(NamedTuple):
     before: int = 0
     decimal_commas: bool = False
 
-    def rows(self) -> Iterator[tuple[int, Row]]:
-        """Yield the rows that are not blank, each with the line that it ends on."""
-        data = self.data.replace(b"\t", b" ") if self.separator == " " else self.data
-        lines = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+    def reader(self) -> Any:
+        """Return the csv module's reader: strict, or ``"1"2`` would be 12."""
         blanks = self.separator == " "
-        # Strict, or "1"2 would be 12.
-        reader = csv.reader(lines, delimiter=self.separator, strict=True, skipinitialspace=blanks)
-        read = 0
+        data = self.data.replace(b"\t", b" ") if blanks else self.data
+        lines = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+        return csv.reader(lines, delimiter=self.separator, strict=True, skipinitialspace=blanks)
+
+    def rows(self) -> list[Row]:
+        """Return the rows that are not blank."""
+        rows, reader, read = [], self.reader(), 0
         try:
             for cells in reader:
                 read = reader.line_num
-                if blanks and cells and not cells[-1]:  # behind blanks at the end of the line
-                    cells.pop()
-                if len(cells) > 1 or (cells and cells[0].strip()):
-                    yield read, cells
+                if _is_row(cells):
+                    rows.append(cells)
         except csv.Error as error:
-            # What the end of the file closes began in the row behind the last good one.
-            rest = _behind(data, read)[:_SAMPLE].decode(errors="replace")
-            cells = next(csv.reader(io.StringIO(rest, newline=""), delimiter=self.separator), [""])
-            line = read + 1 + sum(cell.count("\n") for cell in cells[:-1])
-            what = f"expected a number; found {quoted(cells[-1])} ({error})"
-            self.refuse(what, line, len(cells), _QUOTATION)
+            what = f"expected a row of cells; found none ({error})"
+            raise self.wrong(what, read + 1, 1, _QUOTATION) from error
+        if self.separator == " ":  # blanks at the end of a line begin another cell
+            rows = [cells if cells[-1] else cells[:-1] for cells in rows]
+        return rows
 
-    def refuse(self, what: str, line: int, column: int, hint: str | None = None) -> NoReturn:
-        """Raise the error of what is wrong with a cell."""
+    def wrong(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
+        """Return the error of what is wrong with a cell."""
         place = f"{self.source.name}: line {self.before + line}, column {column}"
-        raise InputError(f"{place}: {what}", hint=hint)
+        return InputError(f"{place}: {what}", hint=hint)
+
+    def line_of(self, row: int, cells: Row, at: int) -> int:
+        """Return the line on which a cell begins, of a row that is counted without blank ones."""
+        reader = self.reader()
+        ends = (reader.line_num for found in reader if _is_row(found))
+        end: int = next(itertools.islice(ends, row, None))
+        return end - sum(cell.count("\n") for cell in cells[at:])
+
+
+def _is_row(cells: Row) -> bool:
+    return len(cells) > 1 or bool(cells and cells[0].strip())
 
 
 def read_table(source: Source) -> LoadedArray:
@@ -115,8 +127,7 @@ def read_table(source: Source) -> LoadedArray:
         warn(f"{source.name}: its decimal commas are read as decimal points")
     with limits.no_collection():
         found = _long(table) if len(table.data) > _LONG else None
-        if found is None:
-            found = _any(table)
+        found = found or _any(table)
     printed = printed_alike(table.data[:_BLOCK].decode("ascii", "replace"))
     return replace(settle(found, source.header), printed=printed, is_table=True)
 
@@ -139,14 +150,12 @@ def _table(source: Source) -> _Table:
     above = comments[0] if comments and comments.end() < len(data) else b""
     data = data[len(above) :]
     separator = named or _find_separator(data)
-    cells = _count_cells(data, separator)
-    if cells > limits.MOST_NUMBERS:
-        raise limits.too_many_cells(source.name, cells, limits.MOST_NUMBERS)
+    _check_cells(source.name, data, separator, limits.MOST_NUMBERS)
     commas = separator in ";\t" and b"," in data and _has_decimal_commas(b"\n" + data)
     table = _Table(source, data, separator, above.count(b"\n"), commas)
     first = _sample(data)[:2]
     if separator == "," and first and all(map(_COMMA_PAIRS.fullmatch, first)):
-        table.refuse(f"expected a number; found {quoted(first[0])}", 1, 1, DECIMAL_POINTS)
+        raise table.wrong(f"expected a number; found {quoted(first[0])}", 1, 1, DECIMAL_POINTS)
     _advise_on_comments(table, above)
     return table
 
@@ -187,17 +196,16 @@ def _sample(data: bytes) -> list[str]:
     return data[:_SAMPLE].decode("utf-8", "replace").splitlines()
 
 
-def _count_cells(data: bytes, separator: str) -> int:
-    """Return about how many cells there are, before any of them takes memory."""
-    cells = 0
-    for start in range(0, len(data), _BLOCK):
-        codes = np.frombuffer(data[start : start + _BLOCK], np.uint8)
-        if separator == " ":
-            blank = codes <= ord(" ")
-            cells += int(np.count_nonzero(blank[1:] & ~blank[:-1]))
-        else:  # bytes.count would take five times as long
-            cells += sum(int(np.count_nonzero(codes == ord(end))) for end in (separator, "\n"))
-    return cells
+def _check_cells(name: str, data: bytes, separator: str, most: int) -> None:
+    """Refuse too many cells before any of them takes memory."""
+    codes = np.frombuffer(data, np.uint8)
+    if separator == " ":  # as many as there are runs of blanks
+        blank = codes <= ord(" ")
+        cells = int(np.count_nonzero(blank[1:] > blank[:-1]))
+    else:
+        cells = sum(int(np.count_nonzero(codes == ord(end))) for end in (separator, "\n"))
+    if cells > most:
+        raise limits.too_many_cells(name, cells, most)
 
 
 def _advise_on_comments(table: _Table, above: bytes) -> None:
@@ -214,10 +222,13 @@ def _advise_on_comments(table: _Table, above: bytes) -> None:
 
 def _long(table: _Table) -> LoadedArray | None:
     """Read a long table of plain numbers, perhaps below a header; None where it is another."""
-    head = list(itertools.islice(table.rows(), 2))
-    (line, first), second = head[0], head[1][1] if len(head) > 1 else None
+    reader = table.reader()
+    try:
+        first, line, second = next(reader), reader.line_num, next(reader, [])
+    except csv.Error:
+        return None
     headings = find_headings(first, second, None, table.source.header)
-    if headings.column or headings.truths or len(head) < 2 or len(first) != len(second or first):
+    if headings.column or headings.truths or len(first) != len(second):
         return None
     values = _plain_numbers(_behind(table.data, line) if headings.row else table.data, table)
     if values is None or values.shape[1] != len(first):
@@ -270,32 +281,24 @@ def _block(lines: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
 
 def _any(table: _Table) -> LoadedArray:
     """Read any table cell by cell, and say where it is not one."""
-    cells, words = _count_cells(table.data, table.separator), "a table of more than plain numbers"
+    name, header = f"{table.source.name}, a table of more than plain numbers", table.source.header
     if len(table.data) > limits.TEXT_LIMIT:
-        raise limits.too_long(f"{table.source.name}, {words},", limits.TEXT_LIMIT)
-    if cells > limits.MOST_CELLS:
-        raise limits.too_many_cells(f"{table.source.name}, {words}", cells)
-    found = list(table.rows())
-    lines, rows = array("L", [line for line, _ in found]), _trimmed([cells for _, cells in found])
+        raise limits.too_long(f"{name},", limits.TEXT_LIMIT)
+    _check_cells(name, table.data, table.separator, limits.MOST_CELLS)
+    rows = _trimmed(table.rows())
     if not rows:
         raise InputError(f"{table.source.name} holds no numbers")
-    corner = _lacks_corner(rows)
-    if corner:
+    if header != "no" and _lacks_corner(rows):
         rows[0] = ["", *rows[0]]
-    labels = [cells[0] for cells in rows[1:] if cells]
-    headings = find_headings(
-        rows[0], rows[1] if len(rows) > 1 else None, labels, table.source.header
-    )
-    if corner and not headings.row:
-        rows[0] = rows[0][1:]
-        headings = headings._replace(column=False)
+    labels = [cells[0] for cells in rows[1:]]
+    headings = find_headings(rows[0], rows[1] if len(rows) > 1 else None, labels, header)
     if headings.row and headings.column and names_behind_index(rows):
         warn(
             f"{table.source.name}: the first column is left out: it counts the rows, and "
             f"{quoted(rows[0][1])} holds their labels"
         )
         rows = [cells[1:] for cells in rows]
-    return _array(table, headings, rows, lines)
+    return _array(table, headings, rows)
 
 
 def _trimmed(rows: list[Row]) -> list[Row]:
@@ -304,9 +307,13 @@ def _trimmed(rows: list[Row]) -> list[Row]:
         rows.pop()
     if not rows or rows[0][-1].strip():
         return rows
-    filled = ([at for at, cell in enumerate(cells, 1) if cell.strip()] for cells in rows)
-    count = min(len(cells) - at[-1] for cells, at in zip(rows, filled, strict=True) if at)
+    count = min(map(_empty_at_the_end, rows))
     return [cells[: len(cells) - count] for cells in rows] if count else rows
+
+
+def _empty_at_the_end(cells: Row) -> int:
+    filled = (at for at, cell in enumerate(reversed(cells)) if cell.strip())
+    return next(filled, len(cells))
 
 
 def _lacks_corner(rows: list[Row]) -> bool:
@@ -320,108 +327,95 @@ def _lacks_corner(rows: list[Row]) -> bool:
     labels = [cells[0] for cells in rows[1:]]
     counts = any(labels == [str(at + start) for at in range(len(labels))] for start in (0, 1))
     labelled = counts or not (is_numeric(second[0]) or is_truth(second[0]))
-    return named and labelled and bool(second[-1].strip()) and not first[0].startswith("sep=")
+    return named and labelled and bool(second[-1].strip())
 
 
-def _array(table: _Table, headings: Headings, rows: list[Row], lines: array[int]) -> LoadedArray:
+def _array(table: _Table, headings: Headings, rows: list[Row]) -> LoadedArray:
     """Return the numbers of the rows behind their labels."""
-    start, width = int(headings.column), len(rows[0])
-    body = rows[int(headings.row) :]
-    lines = lines[int(headings.row) :]
-    for line, cells in zip(lines, body, strict=False) if {*map(len, body)} != {width} else ():
-        if len(cells) != width:
-            expected = f"expected {counted(width, 'cell')}, as in the first row"
-            at = min(len(cells), width) + 1
-            table.refuse(f"{expected}; found {len(cells)}", line, at, _LENGTH)
+    top, start, width = int(headings.row), int(headings.column), len(rows[0])
+    body = rows[top:]
+    if {*map(len, body)} - {width}:
+        raise _ragged(table, rows)
     if not body:
-        table.refuse(f"expected numbers; found only {quoted(rows[0][0])}", 1, 1)
+        raise table.wrong(f"expected numbers; found only {quoted(rows[0][0])}", 1, 1)
     if start and not headings.certain:
-        suspect = _NO_LETTER.search("\0".join([cells[0] for cells in body]))  # most are words
-        numbered = (at for at, cells in enumerate(body) if is_numeric(cells[0]))
-        number = next(numbered, None) if suspect else None
-        if number is not None:
-            word = next((cells[0] for cells in body if not is_numeric(cells[0])), rows[0][0])
-            what = f"expected a word, as {quoted(word)}; found the number {quoted(body[number][0])}"
-            table.refuse(what, lines[number], 1, _LABELS)
+        _refuse_numbers_among_labels(table, rows, top)
     flat = [cell for cells in body for cell in cells[start:]]
-    numbers, read = _truths(flat) if headings.truths else _numbers(flat, table)
-    if read < len(flat):
-        at = read // (width - start)
-        numbers = array("d", numbers[: at * (width - start)])
-        for line, cells in zip(lines[at:], body[at:], strict=False):
-            numbers.extend(_by_cell(table, headings, line, cells))
+    if headings.truths:
+        numbers, good = _truths(flat)
+    else:
+        numbers, good = _numbers(flat, decimal_commas=table.decimal_commas)
+    if good < len(flat):
+        row, at = divmod(good, width - start)
+        raise _wrong_cell(table, rows, top + row, start + at, truths=headings.truths)
     values = np.frombuffer(numbers).reshape(-1, width - start)
     found = LoadedArray(
         values.astype(np.bool_) if headings.truths else values,
         table.source.name,
-        tuple(cells[0] for cells in body) if headings.column else None,
-        tuple(rows[0][start:]) if headings.row else None,
+        tuple(cells[0] for cells in body) if start else None,
+        tuple(rows[0][start:]) if top else None,
     )
     _refuse_swallowed(table, found)
     return found
 
 
-def _numbers(cells: Row, table: _Table) -> tuple[array[float], int]:
-    """Return the numbers of cells, and before which one they must be looked at one by one."""
-    numbers = array("d")
-    if table.decimal_commas:
+def _ragged(table: _Table, rows: list[Row]) -> InputError:
+    width = len(rows[0])
+    row, cells = next((row, cells) for row, cells in enumerate(rows) if len(cells) != width)
+    what = f"expected {counted(width, 'cell')}, as in the first row; found {len(cells)}"
+    at = min(len(cells), width)
+    return table.wrong(what, table.line_of(row, cells, at), at + 1, _LENGTH)
+
+
+def _refuse_numbers_among_labels(table: _Table, rows: list[Row], top: int) -> None:
+    labels = [cells[0] for cells in rows[top:]]
+    number = next((at for at, label in enumerate(labels) if is_numeric(label)), None)
+    if number is not None:
+        word = next((label for label in labels if not is_numeric(label)), rows[0][0])
+        what = f"expected a word, as {quoted(word)}; found the number {quoted(labels[number])}"
+        row = top + number
+        raise table.wrong(what, table.line_of(row, rows[row], 0), 1, PLAINLY)
+
+
+def _numbers(cells: Row, *, decimal_commas: bool) -> tuple[array[float], int]:
+    """Return the numbers of cells, and at which cell that is none they end."""
+    if decimal_commas:
         cells = "\0".join(cells).replace(",", ".").split("\0")  # no cell holds NUL
-    if not table.data.isascii() or b"_" in table.data:
-        joined = "".join(cells)
-        if not joined.isascii() or "_" in joined:
-            return numbers, 0
-    try:
+    numbers = array("d")
+    with suppress(ValueError):
         numbers.extend(map(float, cells))
-    except ValueError:
-        return numbers, len(numbers)
-    infinite = np.flatnonzero(np.isinf(np.frombuffer(numbers)))
-    return numbers, next((int(at) for at in infinite if re.search(r"\d", cells[at])), len(cells))
+    wrong = [int(at) for at in np.flatnonzero(np.isinf(numbers)) if re.search(r"\d", cells[at])]
+    joined = "".join(cells)
+    if not joined.isascii() or "_" in joined:
+        wrong += [at for at, cell in enumerate(cells) if not cell.isascii() or "_" in cell]
+    return numbers, min([len(numbers), *wrong])
 
 
 def _truths(cells: Row) -> tuple[array[float], int]:
     words = [cell.strip().lower() for cell in cells]
-    known = {*words} <= {"true", "false"}
-    return array("d", [word == "true" for word in words]), len(words) if known else 0
+    other = (at for at, word in enumerate(words) if word not in ("true", "false"))
+    return array("d", [word == "true" for word in words]), next(other, len(words))
 
 
-def _by_cell(table: _Table, headings: Headings, line: int, cells: Row) -> Iterator[float]:
-    """Yield the numbers of a row, or refuse the first cell that is none."""
-    for at in range(int(headings.column), len(cells)):
-        cell = cells[at]
-        comma = table.decimal_commas and has_decimal_comma(cell)
-        try:
-            value = parse_number(cell.replace(",", ".") if comma else cell)
-        except NumberOverflowError as error:
-            table.refuse(str(error), _begins(line, cells, at), at + 1)
-        if headings.truths:
-            value = float(cell.strip().lower() == "true") if is_truth(cell) else None
-        if value is None:
-            expected = "true or false" if headings.truths else "a number"
-            shown = quoted(cell) if cell.strip() else "an empty cell"
-            hint = _hint(headings, cells, at)
-            table.refuse(
-                f"expected {expected}; found {shown}", _begins(line, cells, at), at + 1, hint
-            )
-        yield value
+def _wrong_cell(table: _Table, rows: list[Row], row: int, at: int, *, truths: bool) -> InputError:
+    cells, cell = rows[row], rows[row][at]
+    expected = "true or false" if truths else "a number"
+    what = f"expected {expected}; found {quoted(cell) if cell.strip() else 'an empty cell'}"
+    try:
+        parse_number(cell.replace(",", ".") if table.decimal_commas else cell)
+    except NumberOverflowError as error:
+        what = str(error)
+    hint = _MASK if truths else _hint(cell.strip())
+    return table.wrong(what, table.line_of(row, cells, at), at + 1, hint)
 
 
-def _begins(line: int, cells: Row, at: int) -> int:
-    """Return the line on which a cell begins, of a row that ends on a line."""
-    return line - sum(cell.count("\n") for cell in cells[at:])
-
-
-def _hint(headings: Headings, cells: Row, at: int) -> str:
+def _hint(cell: str) -> str:
     """Return how a cell that is no number is mended."""
-    cell = cells[at].strip()
-    if headings.truths or cell.lower() in ("true", "false", "yes", "no"):
+    if cell.lower() in ("true", "false", "yes", "no"):
         return _MASK
     if is_hole(cell):
         return _FILL
-    if "\n" in cell:
-        return _QUOTATION
-    if has_decimal_comma(cell):
-        return DECIMAL_POINTS
-    return _LABELS if at == 0 and len(cells) > 1 and not is_numeric(cell) else _PLAINLY
+    return DECIMAL_POINTS if has_decimal_comma(cell) else PLAINLY
 
 
 def _refuse_swallowed(table: _Table, found: LoadedArray) -> None:
@@ -431,4 +425,4 @@ def _refuse_swallowed(table: _Table, found: LoadedArray) -> None:
             _, *numbers = text.split(table.separator)
             if len(numbers) == found.values.shape[1] and all(map(is_numeric, numbers)):
                 line = table.data.count(b"\n", 0, table.data.find(label.encode())) + 1
-                table.refuse(f"expected a label; found {quoted(label)}", line, 1, _QUOTATION)
+                raise table.wrong(f"expected a label; found {quoted(label)}", line, 1, _QUOTATION)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +55,7 @@ class _Tree:
     """
 
     def __init__(self, document: Document, *, words: bool = False) -> None:
-        import yaml  # noqa: PLC0415
-
-        self._yaml, self._document, self._words = yaml, document, words
+        self._document, self._words = document, words
         self._events = _events(document)
         # What each anchor made, and how many items it counts for.
         self._anchors: dict[str, tuple[Any, int]] = {}
@@ -68,57 +65,58 @@ class _Tree:
         """Return lists, mappings and scalars."""
         root = self._node(next(self._events), 0, words=self._words)
         for event in self._events:
-            raise self._document.refusal("expected one document; found a second", _offset(event))
+            raise self._refusal("expected one document; found a second", event)
         return root
 
+    def _refusal(self, what: str, event: Any) -> InputError:
+        return self._document.refusal(what, _offset(event))
+
     def _node(self, event: Any, depth: int, *, words: bool) -> Any:
-        kind, before = type(event), self._count
-        if kind is self._yaml.AliasEvent:
+        kind, before = type(event).__name__, self._count
+        if kind == "AliasEvent":
             return self._alias(event)
         self._add(1, event)
         if event.tag is not None:
-            what = f"tags such as {quoted(event.tag)} are not read"
-            raise self._document.refusal(what, _offset(event))
+            raise self._refusal(f"tags such as {quoted(event.tag)} are not read", event)
+        if event.anchor in self._anchors:
+            raise self._refusal(f"the anchor {quoted(event.anchor)} stands here again", event)
         value: Any
-        if kind is self._yaml.ScalarEvent:
-            value = event.value
-            if event.implicit[0] and not words:
-                value = self._scalar(value, event)
+        if kind == "ScalarEvent":
+            plain = event.implicit[0] and not words
+            value = self._scalar(event.value, event) if plain else event.value
         elif depth >= MAX_DEPTH:
             raise self._document.too_deep(_offset(event))
-        elif kind is self._yaml.SequenceStartEvent:
-            value = self._list(depth, words=words)
+        elif kind == "SequenceStartEvent":
+            value = [self._item(item, depth, words=words) for item in self._until("SequenceEnd")]
         else:
             value = self._mapping(depth, words=words)
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
 
-    def _list(self, depth: int, *, words: bool) -> list[Any]:
-        items: list[Any] = []
+    def _until(self, end: str) -> Iterator[Any]:
+        """Yield the events of the children of a list or mapping."""
         for event in self._events:
-            kind = type(event)
-            if kind is self._yaml.SequenceEndEvent:
-                break
-            if kind is self._yaml.ScalarEvent and event.implicit[0] and not event.value:
-                # As null it would be read as −inf.
-                what = "expected a number or a word; found nothing"
-                raise self._document.refusal(what, _offset(event))
-            items.append(self._node(event, depth + 1, words=words))
-        return items
+            if type(event).__name__ == f"{end}Event":
+                return
+            yield event
+
+    def _item(self, event: Any, depth: int, *, words: bool) -> Any:
+        if type(event).__name__ == "ScalarEvent" and event.implicit[0] and not event.value:
+            # As null it would be read as −inf.
+            raise self._refusal("expected a number or a word; found nothing", event)
+        return self._node(event, depth + 1, words=words)
 
     def _mapping(self, depth: int, *, words: bool) -> dict[str, Any]:
         entries: dict[str, Any] = {}
-        for event in self._events:
-            if type(event) is self._yaml.MappingEndEvent:
-                break
-            if type(event) is not self._yaml.ScalarEvent:
+        for event in self._until("MappingEnd"):
+            if type(event).__name__ != "ScalarEvent":
                 what = "expected a word as the key; found a list or a mapping"
-                raise self._document.refusal(what, _offset(event))
+                raise self._refusal(what, event)
             name = str(self._node(event, depth + 1, words=True))
             if name in entries:
                 what = f"the key {quoted(name)} appears here a second time"
-                raise self._document.refusal(what, _offset(event))
+                raise self._refusal(what, event)
             labels = words or (not depth and name in LABELS)
             entries[name] = self._node(next(self._events), depth + 1, words=labels)
         return entries
@@ -126,7 +124,7 @@ class _Tree:
     def _alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
             what = f"the alias {quoted(f'*{event.anchor}')} stands for nothing above it"
-            raise self._document.refusal(what, _offset(event))
+            raise self._refusal(what, event)
         value, count = self._anchors[event.anchor]
         self._add(count, event)
         return value
@@ -148,7 +146,7 @@ class _Tree:
         try:
             number = parse_number(text)
         except NumberOverflowError as error:
-            raise self._document.refusal(str(error), _offset(event)) from None
+            raise self._refusal(str(error), event) from None
         if number is not None:
             whole = whole_number(text) if number.is_integer() else None
             return number if whole is None else whole
@@ -165,6 +163,12 @@ def _offset(event: Any) -> int:
     return 0 if event.start_mark is None else int(event.start_mark.index)
 
 
+def _loader() -> Any:
+    import yaml  # noqa: PLC0415 - most runs read none
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def _events(document: Document) -> Iterator[Any]:
     """Yield the events of the nodes, and the starts of documents after the first."""
     import yaml  # noqa: PLC0415
@@ -173,25 +177,22 @@ def _events(document: Document) -> Iterator[Any]:
     found = _TAG_LINE.search(document.text)
     if found is not None:
         raise document.refusal("tags such as '%TAG' declares are not read", found.start())
-    # Events, never nodes: composing them recurses, and crashes the process in C.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    started, passed_over = (
-        False,
-        {yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent},
-    )
+    first = True
     try:
-        for event in yaml.parse(document.text, Loader=loader):
-            kind = type(event)
-            if kind is yaml.DocumentStartEvent and not started:
-                started = True
-            elif kind not in passed_over:
+        # Events, never nodes: composing them recurses, and crashes the process in C.
+        for event in yaml.parse(document.text, Loader=_loader()):
+            if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
                 yield event
+            elif isinstance(event, yaml.DocumentStartEvent):
+                if not first:
+                    yield event
+                first = False
     except yaml.MarkedYAMLError as error:
         raise _not_yaml(document, error) from error
     except yaml.reader.ReaderError as error:
         what = f"this is not YAML: {error.reason}"
         raise document.refusal(what, max(error.position, 0)) from error
-    if not started:
+    if first:
         raise document.refusal("expected a list or a mapping; found only comments", 0)
 
 
@@ -208,32 +209,13 @@ def _not_yaml(document: Document, error: yaml.MarkedYAMLError) -> InputError:
 
 
 def _find(document: Document, path: Path) -> int:
-    """Return the offset of an item in a text that is YAML; of one in an alias, the alias's."""
+    """Return the offset of an item in a text whose depth is known to be small."""
     import yaml  # noqa: PLC0415
 
-    events = _events(document)
-    event = next(events)
+    node: Any = yaml.compose(document.text, Loader=_loader())
     for step in path:
-        if not isinstance(event, yaml.CollectionStartEvent):
-            break
-        for at in itertools.count():
-            event = next(events)
-            if isinstance(step, str):
-                key, event = event.value, next(events)
-                if key == step:
-                    break
-            elif at == step:
-                break
-            _pass_over(event, events)
-    return _offset(event)
-
-
-def _pass_over(event: Any, events: Iterator[Any]) -> None:
-    """Pass over the rest of a list or mapping that an event has begun."""
-    import yaml  # noqa: PLC0415
-
-    depth = int(isinstance(event, yaml.CollectionStartEvent))
-    while depth:
-        event = next(events)
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(node, yaml.MappingNode):
+            node = next(value for key, value in node.value if key.value == step)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+    return _offset(node)
