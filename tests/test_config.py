@@ -3,7 +3,6 @@
 import json
 import math
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from nearness import assert_near
 import attncli
 from attncli import AttnError, AttnWarning
 from attncli.checkpoints.config import layer_config, models
-from attncli.checkpoints.names import find_layers
 from attncli.checkpoints.rope import Rotary, scaled_frequencies
 from attncli.loading.json_text import read_settings
 from attncli.problem.problem import Rope
@@ -59,10 +57,6 @@ def test_every_type_of_model_is_recorded():
     assert {recorded(name)[1]["model_type"] for name in NAMES} == set(models())
 
 
-# In its default attention, which gives no weights, and which a warning tells of.
-FALCON = "falcon-alibi"
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_layers_attend_as_in_transformers(name, config_of, recwarn):
     entries, config, layers = recorded(name)
@@ -72,10 +66,10 @@ def test_layers_attend_as_in_transformers(name, config_of, recwarn):
         problem = attncli.load(x=entries[f"{layer}|x"], checkpoint=checkpoint, config=file)
         answer = attncli.solve(problem)
         outputs = ("weights",) if name in NOT_THE_OUTPUT else ("weights", "context")
-        for output in outputs[name == FALCON :]:
+        for output in outputs:
             recorded_one = entries[f"{layer}|{output}"]
             assert_near(getattr(answer, output), recorded_one, rtol=1e-4, atol=1e-5)
-    assert [type(warned.message) for warned in recwarn] == [AttnWarning] * (name == FALCON)
+    assert not recwarn
 
 
 class TestOlderConfigurations:
@@ -105,7 +99,6 @@ class TestOlderConfigurations:
             config["rope_scaling"] = own
         return config
 
-    @pytest.mark.filterwarnings("ignore:.*ALiBi:attncli.AttnWarning")
     @pytest.mark.parametrize("name", NAMES)
     def test_say_the_same(self, name):
         _, config, layers = recorded(name)
@@ -402,6 +395,7 @@ LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embedding
         ({}, "with model_type; found none"),
         ({"model_type": "t5"}, "does not know how models of type 't5' attend"),
         ({"model_type": 3}, "with model_type; found none"),
+        ({"model_type": "falcon", "alibi": True}, "Falcon adds ALiBi as a bias of bfloat16"),
         (LLAMA | {"num_attention_heads": "4"}, "num_attention_heads: expected a whole number"),
         (LLAMA | {"num_attention_heads": None}, "expected head_dim, or hidden_size"),
         (LLAMA | {"rope_theta": 0}, "rope_theta: expected a number above 0"),
@@ -604,60 +598,6 @@ class TestWithout:
         with pytest.raises(AttnError, match=f"no '{left}' to leave out") as caught:
             attncli.load("x.npy", without=left, **self.files("mistral", config_of))
         assert hint in caught.value.hint
-
-
-def test_falcon_adds_numbers_of_bfloat16_to_the_scores():
-    config = {"model_type": "falcon", "hidden_size": 48, "num_attention_heads": 12, "alibi": True}
-    with pytest.warns(AttnWarning, match=r"ALiBi as .*\(sdpa\).*eager .* twice as much"):
-        options = layer_config(config, "h.0.self_attention", "config.json", tokens=600).options
-    assert "alibi_slopes" not in options
-    assert options["bias"].shape == (12, 1, 600)
-    # Of slopes √½, 8 bits are left, and of the products: 181/256 · 3 = 543/256 is 544/256.
-    slope = options["bias"][8, 0] * np.sqrt(48 / 12)
-    assert_near(slope[[0, 1, 3]], np.array([0, 181, 544]) / 256, rtol=1e-6)
-    # Numbers above 256 are even, those half between even ones multiples of 4.
-    half = options["bias"][0, 0] * np.sqrt(48 / 12)
-    assert_near(half[[256, 257, 259, 513]], np.array([128, 128, 130, 256]), rtol=1e-6)
-
-
-def stems_of(name):
-    """Return what the projections of a recorded model's layers are called."""
-    known = {"query", "key", "value", "dense", "query_key_value", "Wqkv", "Wo", "qkv_proj"}
-    known |= {f"{letter}_{word}" for letter in "qkv" for word in ("proj", "lin")}
-    known |= {"o_proj", "out_proj", "out_lin", "c_attn", "c_proj"}
-    parts = [key.removesuffix(".weight").split(".")[-1] for key in names_of(name)]
-    return known.intersection(parts)
-
-
-@cache
-def names_of(name):
-    """Return the names in a recorded model's checkpoint."""
-    with np.load(RECORDED / f"{name}.npz") as file:
-        return [key for key in file.files if "|" not in key and key != "config"]
-
-
-# One of each way to name them.
-OTHERS = ["bart", "bert", "bloom", "distilbert", "gpt2", "llama", "modernbert", "phi", "phi3"]
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_which_layers_may_be_those_of_a_type_of_model(name):
-    """Where widths do not tell, whoever mixes files hears nothing else."""
-    model = models()[recorded(name)[1]["model_type"]]
-    for other in NAMES:
-        layers = find_layers(names_of(other))
-        same = stems_of(name) == stems_of(other)
-        assert {model.names(layer) for layer in layers} == {same}, other
-
-
-def test_a_layer_of_another_type_of_model_is_warned_of(config_of, folder):
-    random = np.random.default_rng(0)
-    x, *weights = random.normal(size=(5, 8, 8)).astype("f4")
-    names = [f"model.layers.0.self_attn.{letter}_proj.weight" for letter in "qkvo"]
-    np.savez("layer.npz", **dict(zip(names, weights, strict=True)))
-    bert = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
-    with pytest.warns(AttnWarning, match=r"layers of bert have other names .* as in Llama"):
-        attncli.load(x=x, checkpoint="layer.npz", config=config_of(bert))
 
 
 def test_the_configuration_of_another_model_is_refused(config_of):

@@ -219,7 +219,7 @@ def test_label_files_hold_one_label_a_line(problem: Path) -> None:
     Path("n.txt").write_bytes(b"a\rb\r")
     assert label_file("n.txt") == ("a", "b")
     Path("n.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"n.txt: expected UTF-8 text; found UTF-16 or UTF-32"):
+    with pytest.raises(InputError, match="expected UTF-8 text; found UTF-16 or UTF-32"):
         gather(["q.npy", "k.npy"], {"tokens": "n.txt"})
 
 

@@ -69,7 +69,6 @@ def test_headers_of_other_writers_are_read(load):
     for header in (
         '{"shape": (2, 3), "fortran_order": False, "descr": "<f8"}',
         "{'descr':'<f8','fortran_order':False,'shape':(2,3),}",
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (2L, 3L), }\n",
     ):
         assert load(forged(header, data)).values.tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -152,7 +151,7 @@ FORGED = {
     "terabytes": (forged(TERABYTES, bytes(80)), r"\(1000000, 1000000\)"),
     "exabytes": (forged(HUGE, bytes(80)), "999999999999999999"),
     "too many digits": (forged(HUGE.replace("99,", "99" * 9 + ",")), "shape"),
-    "negative": (forged(HUGE.replace("9" * 18, "-1")), r"numbers; found '\(-1,\)'"),
+    "negative": (forged(HUGE.replace("9" * 18, "-1")), r"numbers; found \(-1,\)"),
     "no number": (forged(HUGE.replace("9" * 18, "L")), "shape"),
     "unknown version": (GOOD[:6] + b"\x04" + GOOD[7:], "found 4"),
     "no keys": (forged("{}"), "does not give"),

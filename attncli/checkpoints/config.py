@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-
 from attncli.checkpoints.names import stored_table
 from attncli.checkpoints.rope import rope_options
 from attncli.errors import UsageError, warn
 from attncli.errors.text import first_few, quoted
-from attncli.numerics.dtypes import nearest
-from attncli.numerics.positions import alibi_slopes
 from attncli.problem.arguments import flag, not_negative, positive_int, positive_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    import numpy.typing as npt
-
-    from attncli.checkpoints.names import Layer
     from attncli.errors.names import Pairing
 
 __all__ = ["LayerConfig", "Settings", "layer_config", "models"]
@@ -50,7 +42,6 @@ _NOT_APPLIED = {
 class Model(NamedTuple):
     """How all models of a type attend, as ``models.toml`` explains it."""
 
-    family: str
     causal: bool | Literal["in the decoder"] = True
     rotates: Pairing | None = None
     alibi: bool = False
@@ -61,39 +52,18 @@ class Model(NamedTuple):
     norm_plus: float | None = None
     defaults: Mapping[str, Any] = {}
 
-    def names(self, layer: Layer) -> bool:
-        """Return whether the members of a layer may be named so.
-
-        Families that no model has are those of other people's copies.
-        """
-        own = {model.family for model in models().values()}
-        return layer.family == self.family or layer.family not in own or "wo" not in layer.members
-
 
 class LayerConfig(NamedTuple):
-    """How a layer attends.
+    """How a layer attends: arguments of `attncli.pose`, and what is known of its norms.
 
-    Attributes
-    ----------
-    options : dict
-        Arguments of `attncli.pose`.
-    norm : float or None
-        Where query and key are normalised, what is added to the stored weights of the norms.
-    epsilon : float or None
-        Of these norms.
-    width : int or None
-        Of a head, to be compared with the layer's.
-    kind : str
-        The type of model that it names.
-    model : Model
+    ``norm`` is what is added to the stored weights of the norms of query and key, None where there
+    are none; ``width`` is that of a head, to be compared with the layer's.
     """
 
     options: Options
     norm: float | None
     epsilon: float | None
     width: int | None
-    kind: str
-    model: Model
 
 
 @cache
@@ -112,22 +82,9 @@ def layer_config(
 ) -> LayerConfig:
     """Return how a layer attends in its model.
 
-    Parameters
-    ----------
-    config : mapping
-        As its JSON has it.
-    prefix : str
-        Of the layer's members; its number is the layer's.
-    file : str
-        How errors name the configuration.
-    tokens : int, optional
-        How many there are, on which the rotary embeddings of some models depend.
-    given : collection of str
-        Options that the user gives: what they replace is not read.
-
-    Returns
-    -------
-    LayerConfig
+    ``prefix`` is that of the layer's members, whose number is the layer's; ``file`` is how errors
+    name the configuration. The rotary embeddings of some models depend on the count of ``tokens``.
+    What options that are ``given`` replace is not read.
 
     Raises
     ------
@@ -154,26 +111,12 @@ def layer_config(
     options = settings.options({*given})
     kept = {n: value for n, value in options.items() if value is not None and value is not False}
     width = None if "heads" in given else settings.width
-    epsilon = settings.number("rms_norm_eps")
-    return LayerConfig(kept, model.norm_plus, epsilon, width, str(kind), model)
+    return LayerConfig(kept, model.norm_plus, settings.number("rms_norm_eps"), width)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration says of a layer of a known model.
-
-    Attributes
-    ----------
-    config : mapping
-        As its JSON has it.
-    prefix : str
-        Of the layer's members.
-    file : str
-        How errors name the configuration.
-    model : Model
-    tokens : int or None
-        How many there are.
-    """
+    """What a configuration says of a layer of a known model; see `layer_config`."""
 
     config: Mapping[str, Any]
     prefix: str
@@ -360,7 +303,12 @@ class Settings:
     def _positions(self, given: Collection[str]) -> Options:
         """Return how scores depend on positions: ALiBi, or a rotation."""
         if self.says("alibi", otherwise=self.model.alibi):
-            return {"alibi_slopes": True} if self.kind != "falcon" else self._falcon_alibi(given)
+            if self.kind == "falcon":
+                raise UsageError(
+                    f"{self.file}: Falcon adds ALiBi as a bias of bfloat16 numbers of its own",
+                    hint="leave out --config, and give its options one by one, ALiBi as --bias",
+                )
+            return {"alibi_slopes": True}
         if self.model.rotates is None or not self._rotates():
             return {}
         own = None if "scale" in given else self.scale()
@@ -376,18 +324,6 @@ class Settings:
             return bool(self.of_layer(rotated))
         return interval is None or (self.layer + 1) % interval != 0
 
-    def _falcon_alibi(self, given: Collection[str]) -> Options:
-        """Return ALiBi as Falcon adds it: numbers of its own (H, 1, S), in bfloat16."""
-        if "bias" in given:
-            return {}
-        warn(
-            f"{self.file}: its bias is ALiBi as the default attention of Transformers (sdpa) adds "
-            "it in Falcon: slope · j / √D to key j, rounded to bfloat16; eager attention adds "
-            "twice as much"
-        )
-        bias = _falcon_penalties(self.heads() or 1, self.tokens or 1)
-        return {"bias": bias / np.float32(math.sqrt(self.known_width))}
-
 
 _SPEEDS = {"rope_base", "rope_frequencies"}
 
@@ -396,15 +332,6 @@ def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
     """Return the part of a configuration that is about a layer: of text, or of pictures."""
     inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
     return inner if isinstance(inner, dict) else config
-
-
-def _falcon_penalties(heads: int, tokens: int) -> npt.NDArray[np.float32]:
-    """Return the slope of each head times the number of each key (H, 1, S), as in bfloat16."""
-    slopes, keys = (
-        nearest(np.array(numbers, np.float32), 16)
-        for numbers in (alibi_slopes(heads), np.arange(tokens))
-    )
-    return nearest(np.multiply.outer(slopes, keys), 16)[:, np.newaxis]
 
 
 def _spread(types: list[Any], file: str) -> list[Any]:

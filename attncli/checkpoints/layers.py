@@ -36,18 +36,10 @@ _THIRDS = (1, 1)
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide a layer's vectors are, all heads together.
+    """How wide a layer's vectors are, all heads together, and X, the ``embedding``.
 
-    Attributes
-    ----------
-    embedding : int
-        Of what the queries are made from.
-    query, key, value : int or None
-        None where only the number of heads says how they share a joint matrix.
-    output : int or None
-        None where there is no output projection.
-    joint : int or None
-        Of query, key and value together, where it is not known how wide each is.
+    Where only the number of heads says how query, key and value share a joint matrix, its width is
+    ``joint``, and theirs are None.
     """
 
     embedding: int
@@ -61,21 +53,13 @@ class Widths:
 def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer:
     """Return the layer that a prefix names, or the only one.
 
-    Parameters
-    ----------
-    names : collection of str
-        The names of all members.
-    prefix : str or None
-        The beginning of the layer's names; enough of it to leave one layer.
-    file : str
-        How errors name the file.
+    The prefix is the beginning of the layer's names, enough of it to leave one layer; ``file`` is
+    how errors name the checkpoint.
 
     Raises
     ------
-    InputError
-        There is no attention layer that attncli knows.
-    UsageError
-        The prefix names none or several, or is missing where there are several.
+    InputError, UsageError
+        There is no attention layer that attncli knows, or there are several.
     """
     layers = find_layers(names)
     if not layers:
@@ -104,28 +88,16 @@ def read_layer(
     heads: int | None = None,
     kv_heads: int | None = None,
 ) -> dict[str, Array]:
-    """Return the projections of a layer, weights as (in, out).
+    """Return the projections of a layer, weights as (in, out), ``wo``, ``bo`` and ``sinks``.
 
-    Parameters
-    ----------
-    layer : Layer
-    fetch : callable
-        Takes the name of a member and returns its array; called once for each member
-        of this layer, and for no other.
-    heads, kv_heads : int, optional
-        How many there are: a joint matrix is cut by them, unless it is made of three as wide as X.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Under the names of `attncli.project`, and ``wo``, ``bo`` and ``sinks``.
+    ``fetch`` is called once for each member of this layer, and for no other. A joint matrix is cut
+    by ``heads`` and ``kv_heads``, unless it is made of three as wide as X.
 
     Raises
     ------
-    ShapeError
-        A weight is no matrix, or a joint one cannot be cut into three.
-    UsageError
-        A joint matrix is cut by heads, and nobody says how many there are.
+    ShapeError, UsageError
+        A weight is no matrix, or a joint one cannot be cut into three, or nobody says by how many
+        heads.
     """
     read: dict[str, Array] = {}
     whole = {name: fetch(name) for name in dict.fromkeys(layer.members.values())}
@@ -144,18 +116,7 @@ def read_layer(
 
 
 def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths | None:
-    """Return the widths of a layer by the shapes of its members.
-
-    Parameters
-    ----------
-    layer : Layer
-    shapes : mapping of str to tuple of int
-        Of all members of the checkpoint.
-
-    Returns
-    -------
-    Widths, or None where the shapes are not those of a layer
-    """
+    """Return the widths of a layer by the shapes of its members; None where no layer has these."""
     # Shapes without numbers go the way that the numbers would go.
     empty = np.empty((), np.bool_)
 

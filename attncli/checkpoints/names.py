@@ -41,17 +41,7 @@ _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
 
 
 class Habit(NamedTuple):
-    """What models do whose layers are named so, and no tensor shows.
-
-    Attributes
-    ----------
-    does : str
-        What such models do.
-    give : str
-        The options that do it.
-    known : frozenset of str
-        A user who gives one of these options knows.
-    """
+    """What models do whose layers are named so, and no tensor shows; see ``families.toml``."""
 
     does: str
     give: str
@@ -59,23 +49,7 @@ class Habit(NamedTuple):
 
 
 class Family(NamedTuple):
-    """How a kind of model names the parts of an attention layer.
-
-    Attributes
-    ----------
-    name : str
-    weights, biases : tuple of str
-        Of query, key and value; one name where one member holds all three.
-    outputs : tuple of str
-        What the weight of the output projection may be called.
-    stored : {"in, out", "out, in", "by shape"}
-        The axes of the weights.
-    one_head, by_group, needs_output : bool
-        See ``families.toml``.
-    within : str
-        A regular expression for the end of the prefix.
-    habit : Habit or None
-    """
+    """How a kind of model names the parts of an attention layer; see ``families.toml``."""
 
     name: str
     weights: tuple[str, ...]
@@ -91,26 +65,13 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """One attention layer, by the names of its members.
+    """One attention layer, by the names of its members, which begin with ``prefix`` and a point.
 
-    Attributes
-    ----------
-    prefix : str
-        What its members' names begin with, without the last point.
-    kind : Family
-    members : mapping of str to str
-        ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo``, ``sinks``: those that
-        there are, each with its member; three share one member where they are packed.
-    not_applied : tuple of str
-        Members that belong to the layer, and that attncli ignores.
-    frequencies : str or None
-        The member that holds the angles of a rotary embedding.
-    norms : mapping of str to str
-        ``q_norm`` and ``k_norm``, each with its member, where both are there. They are among
-        ``not_applied``, too: only the model's configuration says how they are meant.
-    norm_before : mapping of str to str
-        ``weight`` and ``bias`` of the norm through which the layer's input went, each with its
-        member: those that there are.
+    ``members`` has those of ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo`` and
+    ``sinks`` that there are; three share one member where they are packed. ``frequencies`` is the
+    member with the angles of a rotary embedding, ``norms`` has ``q_norm`` and ``k_norm``, and
+    ``norm_before`` the ``weight`` and ``bias`` of the norm through which the layer's input went.
+    What attncli ignores is ``not_applied``; so are the norms, unless a configuration explains them.
     """
 
     prefix: str
@@ -128,12 +89,7 @@ class Layer:
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
-    """Return the attention layers among the members of a checkpoint, in its order.
-
-    Parameters
-    ----------
-    names : collection of str
-        The names of all members.
+    """Return the attention layers among the names of all members of a checkpoint, in its order.
 
     Examples
     --------

@@ -33,22 +33,11 @@ _MOST_FACTOR = 1e6
 
 
 class Rotary(NamedTuple):
-    """What is known of a model's rotary embedding.
+    """What is known of a model's rotary embedding, as its configuration has it.
 
-    Attributes
-    ----------
-    width : int
-        How many components are rotated.
-    base : float
-    parameters : mapping
-        ``rope_type`` (or ``type``) and its numbers, as the configuration has them.
-    trained, reach : object
-        The length of texts that the model was trained with, where the parameters have none, and of
-        the longest that it is for, as the configuration has them; None where it does not.
-    tokens : int or None
-        The length of this text.
-    file : str
-        How errors name the configuration.
+    ``width`` components are rotated. ``trained`` is the length of texts that the model was trained
+    with, where the ``parameters`` have none, and ``reach`` that of the longest that it is for, each
+    None where nothing says so; ``tokens`` is the length of this text.
     """
 
     width: int
@@ -68,6 +57,17 @@ class Rotary(NamedTuple):
         """Return a positive number among the parameters."""
         value = self.parameters.get(name)
         return positive_number(f"{self.file}: {name}", otherwise if value is None else value)
+
+    @property
+    def attention_factor(self) -> float:
+        """What query and key are multiplied with."""
+        return self.reasonable("attention_factor", self.number("attention_factor"))
+
+    def reasonable(self, name: str, factor: float) -> float:
+        """Return a factor, if it is near 1."""
+        if not 1 / _MOST_FACTOR < factor < _MOST_FACTOR:
+            raise UsageError(f"{self.file}: {name}: expected a number near 1; found {factor:g}")
+        return factor
 
     @property
     def original(self) -> float:
@@ -92,30 +92,16 @@ class Rotary(NamedTuple):
 def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool) -> dict[str, Any]:
     """Return the options that rotate as the model does.
 
-    Parameters
-    ----------
-    settings : Settings
-    width : int
-        Of a head.
-    scale : float
-        Of the scores; some models multiply query and key.
-    sliding : bool
-        Whether the layer sees only keys that are near: some models have other angles there.
-
-    Raises
-    ------
-    UsageError
-        An entry is not what it should be, or attncli does not rotate so.
+    ``width`` is that of a head, ``scale`` that of the scores, since some models multiply query and
+    key. Where the layer is ``sliding``, and sees only keys that are near, some have other angles.
     """
     parameters = _parameters(settings, sliding=sliding)
     base = _base(settings, parameters, sliding=sliding)
     rotated = _rotated(settings, parameters, width)
-    reach = settings.value("max_position_embeddings")
+    reach, file = settings.value("max_position_embeddings"), settings.file
     trained = settings.value("original_max_position_embeddings") or reach
-    file = settings.file
-    frequencies, factor = scaled_frequencies(
-        Rotary(rotated, base, parameters, trained, reach, settings.tokens, file)
-    )
+    rotary = Rotary(rotated, base, parameters, trained, reach, settings.tokens, file)
+    frequencies, factor = scaled_frequencies(rotary)
     options: dict[str, Any] = {"rope": settings.model.rotates}
     if factor != 1:
         if rotated < width:
@@ -176,19 +162,6 @@ def _rotated(settings: Settings, parameters: Mapping[str, Any], width: int) -> i
 def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
     """Return the frequency of each pair of components, and what query and key are multiplied by.
 
-    Parameters
-    ----------
-    rotary : Rotary
-
-    Returns
-    -------
-    ndarray (width/2,) of float64, float
-
-    Raises
-    ------
-    UsageError
-        The kind is unknown, or a number of it is missing or wrong.
-
     References
     ----------
     Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
@@ -217,7 +190,7 @@ def _linear(rotary: Rotary) -> tuple[Frequencies, float]:
 
 def _dynamic(rotary: Rotary) -> tuple[Frequencies, float]:
     """Enlarge the base for texts that are longer than the model is for."""
-    factor = _reasonable(f"{rotary.file}: factor", rotary.number("factor"))
+    factor = rotary.reasonable("factor", rotary.number("factor"))
     larger = factor * max(rotary.length / rotary.longest, 1) - (factor - 1)
     if rotary.width < 4:  # a single pair turns by the same angle with any base
         return rotary.plain, 1.0
@@ -252,10 +225,8 @@ def _longrope(rotary: Rotary) -> tuple[Frequencies, float]:
         found = len(factors) if isinstance(factors, list) else shown(factors)
         raise UsageError(f"{rotary.file}: {name}: expected {pairs} numbers; found {found}")
     each = [positive_number(f"{rotary.file}: {name}", factor) for factor in factors]
-    given = rotary.parameters.get("attention_factor")
-    if given is not None:
-        sharpened = rotary.number("attention_factor")
-        return rotary.plain / each, _reasonable(f"{rotary.file}: attention_factor", sharpened)
+    if rotary.parameters.get("attention_factor") is not None:
+        return rotary.plain / each, rotary.attention_factor
     has_factor = rotary.parameters.get("factor") is not None
     longer = rotary.number("factor") if has_factor else rotary.longest / original
     if longer <= 1 or original <= 1:
@@ -273,8 +244,9 @@ def _yarn(rotary: Rotary) -> tuple[Frequencies, float]:
     ]
     if flag(f"{rotary.file}: truncate", rotary.parameters.get("truncate", True)):
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
-    sharpened = _sharpened(rotary.parameters, factor, rotary.file)
-    return _between(rotary.plain, factor, 1 - _slowed(width, ends)), sharpened
+    first, last = max(ends[0], 0), min(ends[1], width - 1)
+    slowed = np.clip((np.arange(width // 2) - first) / max(last - first, 1e-3), 0, 1)
+    return _between(rotary.plain, factor, 1 - slowed), _sharpened(rotary, factor)
 
 
 _KINDS = {
@@ -288,36 +260,22 @@ _KINDS = {
 }
 
 
-def _slowed(width: int, ends: list[float]) -> Frequencies:
-    """Return by how much of YaRN's factor each pair is slowed down, between two pairs."""
-    first, last = max(ends[0], 0), min(ends[1], width - 1)
-    slowed: Frequencies = np.clip((np.arange(width // 2) - first) / max(last - first, 1e-3), 0, 1)
-    return slowed
-
-
 def _between(plain: Frequencies, factor: float, kept: Frequencies) -> Frequencies:
     """Return frequencies between those of a longer text and the plain ones."""
     mixed: Frequencies = plain / factor * (1 - kept) + plain * kept
     return mixed
 
 
-def _sharpened(parameters: Mapping[str, Any], factor: float, file: str) -> float:
+def _sharpened(rotary: Rotary, factor: float) -> float:
     """Return what YaRN multiplies query and key with, so that longer texts blur nothing."""
-    given = parameters.get("attention_factor")
-    factor_of = f"{file}: attention_factor"
-    if given is not None:
-        return _reasonable(factor_of, positive_number(factor_of, given))
+    parameters = rotary.parameters
+    if parameters.get("attention_factor") is not None:
+        return rotary.attention_factor
 
     def growth(name: str | None) -> float:
-        share = 1.0 if name is None else not_negative(f"{file}: {name}", parameters[name])
+        share = 1.0 if name is None else not_negative(f"{rotary.file}: {name}", parameters[name])
         return 0.1 * share * math.log(factor) + 1 if factor > 1 else 1.0
 
     if parameters.get("mscale") and parameters.get("mscale_all_dim"):
-        return _reasonable(factor_of, growth("mscale") / growth("mscale_all_dim"))
+        return rotary.reasonable("attention_factor", growth("mscale") / growth("mscale_all_dim"))
     return growth(None)
-
-
-def _reasonable(name: str, factor: float) -> float:
-    if not 1 / _MOST_FACTOR < factor < _MOST_FACTOR:
-        raise UsageError(f"{name}: expected a number near 1; found {factor:g}")
-    return factor

@@ -33,19 +33,7 @@ _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
 def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     """Replace embeddings and weights by the query, key and value that they make, if there are any.
 
-    Parameters
-    ----------
-    gathered : Gathered
-        Its arguments are ``x``, or ``query`` and ``key`` (and ``value``) as sources of
-        cross-attention, the weights, and options of `attncli.pose`; changed to arguments of
-        `attncli.pose`.
-    threads : int or None
-        For `attncli.project`.
-
-    Raises
-    ------
-    AttnError
-        Something is missing, is there twice, or does not fit.
+    The embeddings are ``x``, or ``query``, ``key`` and perhaps ``value`` of cross-attention.
     """
     arguments, sources = gathered.arguments, gathered.sources
     _transpose(arguments, sources)
@@ -79,7 +67,6 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     # W of the general score leads from one width to another.
     if arguments.get("score") != "general":
         count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
-        _refuse_unequal_widths(arguments, made)
     _refuse_norms_across_heads(arguments, made, sources)
     gathered.projected = replace(made, norm_before=gathered.norm_before)
 
@@ -117,13 +104,7 @@ def _precision(arguments: Arguments) -> Any:
 
 
 def _turned(layout: object) -> Callable[[Any], Any]:
-    """Return what brings embeddings of a layout to (B, L, W), and back; an error where none does.
-
-    Raises
-    ------
-    UsageError
-        The layout is none, or has axes that embeddings do not have.
-    """
+    """Return what brings embeddings of a layout to (B, L, W), and back, if it fits."""
     # First a word at all: an array in a problem file compares item by item.
     axes = "bsd" if layout is None else layout_axes("layout", layout)
     if axes not in ("sd", "bsd", "sbd"):
@@ -196,16 +177,6 @@ def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
         count, rest = divmod(kv_heads * query_width, key_width)
         if count and not rest:
             arguments["heads"] = count
-
-
-def _refuse_unequal_widths(arguments: Arguments, made: Projected) -> None:
-    """Ask for the heads where queries are wider than keys, as many of them share each key."""
-    wide, narrow = made.query.shape[-1], made.key.shape[-1]
-    if wide > narrow and wide % narrow == 0 and "heads" not in arguments:
-        raise UsageError(
-            f"wq makes queries of {wide} numbers and wk keys of {narrow}: give heads (--heads) if "
-            "several query heads share each key head"
-        )
 
 
 def _refuse_norms_across_heads(

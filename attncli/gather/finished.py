@@ -20,10 +20,7 @@ from attncli.problem.arguments import label_list, layout_axes, names_of, number_
 from attncli.problem.layout import LAYOUTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from attncli.gather.reader import Reader
-    from attncli.gather.sources import LeftOut
     from attncli.loading.contents import LoadedMapping
     from attncli.numerics.indices import Picked
 
@@ -37,22 +34,10 @@ _SQUARE = 2
 
 
 class Finished(NamedTuple):
-    """Weights or scores that were computed before: all that a picture needs.
+    """Weights or scores (…, L, S) that were computed before: all that a picture needs.
 
-    Attributes
-    ----------
-    values : ndarray (…, L, S)
-    name : str
-        Where they came from.
-    inputs : tuple of str
-        Every file that was read, without ``#NAME``.
-    query_labels, key_labels : tuple of str or None
-    bfloat16 : bool
-        Whether they are of this dtype.
-    batched : bool
-        Three axes are (B, L, S), not (H, L, S).
-    hidden : ndarray of bool (…, L, S) or None
-        Which keys are hidden, where scores say so.
+    ``inputs`` are the files that were read, without ``#NAME``. Three axes are (B, L, S) where they
+    are ``batched``, else (H, L, S). ``hidden`` says which keys are hidden, where scores say so.
     """
 
     values: npt.NDArray[Any]
@@ -76,19 +61,12 @@ class Finished(NamedTuple):
         return sizes.get("b", 1), sizes.get("h", 1)
 
     def weights(self, picked: Picked) -> Array:
-        """Return them as finished weights (B, H, L, S).
+        """Return them as finished weights (B, H, L, S); warn of a row that adds up to more than 1.
 
         Raises
         ------
-        ShapeError
-            The array is not (…, L, S).
-        DataError
-            A weight is negative or not finite.
-
-        Warns
-        -----
-        AttnWarning
-            A row adds up to more than 1.
+        ShapeError, DataError
+            The array is not (…, L, S), or a weight is negative or not finite.
         """
         weights = self._four_axes("weights", picked)
         if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
@@ -110,10 +88,8 @@ class Finished(NamedTuple):
 
         Raises
         ------
-        ShapeError
-            The array is not (…, L, S).
-        DataError
-            A score is NaN or +inf.
+        ShapeError, DataError
+            The array is not (…, L, S), or a score is NaN or +inf.
         """
         scores = self._four_axes("scores", picked)
         wrong = ~(scores < np.inf)
@@ -161,32 +137,19 @@ class Finished(NamedTuple):
         )
 
 
-def is_finished(
-    document: LoadedMapping,
-    kind: Kind,
-    given: Mapping[str, object],
-    left: LeftOut,
-    *,
-    saved: bool,
-) -> bool:
+def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: bool) -> bool:
     """Return whether a document stands for an output that it holds.
 
-    Parameters
-    ----------
-    document : LoadedMapping
-    kind : {"weights", "scores"}
-    given : mapping
-        The options; those that say how to compute an output ask for another one.
-    left : LeftOut
-    saved : bool
-        An output that a program saved beside its queries and keys is meant, not these.
+    Options that say how to compute an output ask for another one. With ``saved``, an output that a
+    program saved beside its queries and keys is meant, not these.
     """
-    if kind not in document.entries or left.takes(kind):
+    if kind not in document.entries or reader.left.takes(kind):
         return False
-    names = {full_name(name) for name in document.entries} | {*given}
+    given = {*reader.given}
+    names = {full_name(name) for name in document.entries} | given
     if not ({"query", "key"} <= names or "x" in names):
         return True
-    if not saved or {*given} - {*LABELS, "layout"}:
+    if not saved or given - {*LABELS, "layout"}:
         return False
     by_program = document.dump or "schema" in document.entries
     if by_program:
@@ -197,39 +160,18 @@ def is_finished(
     return by_program
 
 
-def take_finished(
-    document: LoadedMapping,
-    kind: Kind,
-    given: Mapping[str, object],
-    left: LeftOut,
-    reader: Reader,
-) -> Finished:
-    """Return the weights or scores that a document holds.
-
-    Parameters
-    ----------
-    document : LoadedMapping
-    kind : {"weights", "scores"}
-    given : mapping
-        The options: labels and the layout are all that such an output takes.
-    left : LeftOut
-    reader : Reader
-
-    Raises
-    ------
-    AttnError
-        The output is none, or something beside it would have no effect.
-    """
+def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finished:
+    """Return the weights or scores that a document holds, with its labels or those of options."""
     array = _output(document, kind, reader)
     if not isinstance(array, LoadedArray):
         found = "a list of words" if isinstance(array, list) else kind_of(array)
         raise InputError(
             f"{document.name}: expected {kind} to be an array of numbers; found {found}"
         )
-    _refuse_idle(document, kind, array, given, left)
+    _refuse_idle(document, kind, array, reader)
     scores = array if kind == "scores" else _output(document, "scores", reader)
     values = reader.values(array)
-    _take_labels(document, given, left, reader)
+    _take_labels(document, reader)
     return Finished(
         values,
         array.name,
@@ -237,7 +179,7 @@ def take_finished(
         _labels("query_labels", array.row_labels, array, reader),
         _labels("key_labels", array.column_labels, array, reader),
         reader.gathered.bfloat16,
-        _is_batched(given.get("layout", document.entries.get("layout")), array),
+        _is_batched(reader.given.get("layout", document.entries.get("layout")), array),
         _hidden(scores, values.shape),
     )
 
@@ -250,45 +192,37 @@ def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
     return reader.layer_of(value) if isinstance(value, LoadedArray) else value
 
 
-def _refuse_idle(
-    document: LoadedMapping,
-    kind: Kind,
-    array: LoadedArray,
-    given: Mapping[str, object],
-    left: LeftOut,
-) -> None:
+def _refuse_idle(document: LoadedMapping, kind: Kind, array: LoadedArray, reader: Reader) -> None:
     """Refuse what stands beside an output as if it were computed with it."""
-    for name in given:
-        if name not in (*LABELS, "layout"):
-            raise UsageError(
-                f"{array.name} is taken for finished {kind}: {name} has nothing to act on",
-                hint="give the files Q K V, or a problem file; embeddings need --wq, --wk and "
-                "--wv, or --checkpoint",
-            )
-    for name in document.entries:
-        full = full_name(name)
-        # A program writes whatever it has beside an output.
-        if left.takes(name) or document.dump or full in (*RESULTS, *LABELS, *INPUTS, "layout"):
-            continue
-        if full not in KNOWN:
-            raise unknown_entry(name, document)
+    for name in {*reader.given} - {*LABELS, "layout"}:
         raise UsageError(
-            f"{document.name} holds finished {kind}, because query or key is missing: "
-            f"{printable(name)} has nothing to act on",
-            hint=f"leave it out, or give query and key instead of {kind}",
+            f"{array.name} is taken for finished {kind}: {name} has nothing to act on",
+            hint="give the files Q K V, or a problem file; embeddings need --wq, --wk and "
+            "--wv, or --checkpoint",
         )
-    left.refuse_unmet(given)
+    idle = (*RESULTS, *LABELS, *INPUTS, "layout")
+    beside = [name for name in document.entries if not reader.left.takes(name)]
+    # A program writes whatever it has beside an output.
+    for name in beside if not document.dump else ():
+        if full_name(name) not in {*KNOWN, *idle}:
+            raise unknown_entry(name, document)
+        if full_name(name) not in idle:
+            raise UsageError(
+                f"{document.name} holds finished {kind}, because query or key is missing: "
+                f"{printable(name)} has nothing to act on",
+                hint=f"leave it out, or give query and key instead of {kind}",
+            )
+    reader.left.refuse_unmet(reader.given)
 
 
-def _take_labels(
-    document: LoadedMapping, given: Mapping[str, object], left: LeftOut, reader: Reader
-) -> None:
+def _take_labels(document: LoadedMapping, reader: Reader) -> None:
     """Note the labels of the options, and those in a document; a string there names a file."""
+    given = reader.given
     for name in LABELS:
         if name in given:
             reader.take(name, given[name], ".")
         # Tokens that are given take the place of all labels in the file.
-        elif name in document.entries and "tokens" not in given and not left.takes(name):
+        elif name in document.entries and "tokens" not in given and not reader.left.takes(name):
             value = document.entries[name]
             if document.dump and isinstance(value, str):
                 raise InputError(f"{document.name}#{name}: expected a list of labels; found text")

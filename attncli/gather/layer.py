@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
     from attncli.gather.reader import Gathered, Reader
-    from attncli.gather.sources import LeftOut
     from attncli.loading.contents import LoadedMapping
 
 __all__ = ["add_layer"]
@@ -42,49 +41,18 @@ _OF_VALUE = ("wv", "bv", "wo", "bo")
 # So many numbers stand in a note as they are, and this in the place of more.
 _SHORT, _LONG = 2, "…"
 _NORMED = {"q_norm": "query", "k_norm": "key"}
-# What models take for the width of a head, for a hint.
-_HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
-_ANOTHER_MODEL = "is it the configuration of another model, or of another part of it?"
 
 
 class StoredLayer(NamedTuple):
-    """A layer in its file.
-
-    Attributes
-    ----------
-    file : str
-        How errors name the checkpoint.
-    layer : Layer
-    fetch : callable
-        Takes the name of a member and returns the array; called only for members of the layer, and
-        of the norm in front of it.
-    """
+    """A layer in its file; ``fetch`` takes the name of a member and returns the array."""
 
     file: str
     layer: Layer
     fetch: Callable[[str], Array]
 
 
-def add_layer(reader: Reader, left: LeftOut) -> None:
-    """Add the projections of a checkpoint's layer, and what its configuration says.
-
-    Parameters
-    ----------
-    reader : Reader
-        Its arguments name the ``checkpoint`` and the ``config``, which are taken out.
-    left : LeftOut
-        What is left out of the layer, and of what the configuration says.
-
-    Raises
-    ------
-    AttnError
-        The layer does not say its heads, or weights are given twice.
-
-    Warns
-    -----
-    AttnWarning
-        The layer does more than attncli applies.
-    """
+def add_layer(reader: Reader) -> None:
+    """Add the projections of a checkpoint's layer, and what its configuration says."""
     gathered = reader.gathered
     arguments = gathered.arguments
     checkpoint, config = (arguments.pop(name, None) for name in MODELS)
@@ -94,13 +62,13 @@ def add_layer(reader: Reader, left: LeftOut) -> None:
             "there is none",
             hint="give --checkpoint model.safetensors#PREFIX",
         )
-    stored = _stored(reader, str(checkpoint), left)
+    stored = _stored(reader, str(checkpoint))
     own = [name for name in (*PROJECTIONS, "wo", "bo", "transposed") if name in arguments]
     if own:
         raise UsageError(f"{stored.file} supplies the projections: leave out {', '.join(own)}")
     said = None
     if config is not None:
-        said, stored = _configured(reader, str(config), stored, left)
+        said, stored = _configured(reader, str(config), stored)
     _note_norm_before(gathered, stored)
     widths = _add_projections(gathered, stored)
     _add_norms(gathered, stored, said)
@@ -109,13 +77,12 @@ def add_layer(reader: Reader, left: LeftOut) -> None:
         _warn_of_habit(stored.layer, stored.file, arguments)
     else:
         _refuse_another_model(said, arguments, stored.file, widths)
-        _warn_of_another_model(said, stored.layer, stored.file)
     count_heads(arguments, *widths)
     if "heads" not in arguments and not stored.layer.kind.one_head:
-        raise _heads_missing(stored.file, *widths, configured=said is not None)
+        raise _heads_missing(stored.file, widths[0])
 
 
-def _stored(reader: Reader, checkpoint: str, left: LeftOut) -> StoredLayer:
+def _stored(reader: Reader, checkpoint: str) -> StoredLayer:
     """Return the layer that a checkpoint and its prefix name, without what is left out."""
     file, prefix = split_member(checkpoint)
     contents = reader.read(file)
@@ -133,7 +100,7 @@ def _stored(reader: Reader, checkpoint: str, left: LeftOut) -> StoredLayer:
         raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
 
     layer = choose_layer(members, prefix, contents.name)
-    gone = {name for name in _OPTIONAL if name in layer.members and left.takes(name)}
+    gone = {name for name in _OPTIONAL if name in layer.members and reader.left.takes(name)}
     gone |= {"bo"} if "wo" in gone else set()
     # Sinks are an option of their own, and options win over files.
     gone |= {"sinks"} & reader.gathered.arguments.keys()
@@ -143,14 +110,14 @@ def _stored(reader: Reader, checkpoint: str, left: LeftOut) -> StoredLayer:
 
 
 def _configured(
-    reader: Reader, config: str, stored: StoredLayer, left: LeftOut
+    reader: Reader, config: str, stored: StoredLayer
 ) -> tuple[LayerConfig, StoredLayer]:
     """Add what a configuration says and no option does; return it and the layer that it is of."""
     from attncli.checkpoints.config import layer_config  # noqa: PLC0415
     from attncli.loading.json_text import read_settings  # noqa: PLC0415
 
     reader.note_input(config)
-    gathered, name = reader.gathered, printable(config)
+    gathered, left, name = reader.gathered, reader.left, printable(config)
     settings = read_settings(config, "the config.json of a model")
     tokens = count_tokens(gathered.arguments)
     said = layer_config(
@@ -275,17 +242,8 @@ def _refuse_another_model(
             raise UsageError(
                 f"config: {counted(count, 'head')} of width {config.width} make "
                 f"{count * config.width}; the {what} of {file} are {width} wide",
-                hint=_ANOTHER_MODEL,
+                hint="is it the configuration of another model, or of another part of it?",
             )
-
-
-def _warn_of_another_model(config: LayerConfig, layer: Layer, file: str) -> None:
-    """Warn of a configuration of models whose layers are named otherwise."""
-    if not config.model.names(layer):
-        warn(
-            f"config: layers of {config.kind} have other names than those of {file}, which are "
-            f"named as in {layer.family}: {_ANOTHER_MODEL}"
-        )
 
 
 def _has_no_value(arguments: Arguments, arrays: Mapping[str, Array]) -> bool:
@@ -319,13 +277,10 @@ def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
         )
 
 
-def _heads_missing(file: str, width: int, key_width: int, *, configured: bool) -> UsageError:
-    fitting = [each for each in _HEAD_WIDTHS if math.gcd(width, key_width) % each == 0]
-    likely = [f"{counted(width // each, 'head')} of width {each}" for each in fitting[:_LISTED]]
-    told = "" if configured else "--config takes them from the model's config.json; there, "
+def _heads_missing(file: str, width: int) -> UsageError:
     return UsageError(
         f"{file}: its shapes do not say how many heads share the width {width}: give heads "
         "(--heads)",
-        hint=f"{told}see num_attention_heads, n_head or nhead"
-        + (f"; {' or '.join(likely)} would fit" if likely else ""),
+        hint="see num_attention_heads, n_head or nhead in the model's config.json, from which "
+        "--config takes them",
     )

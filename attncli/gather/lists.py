@@ -10,7 +10,7 @@ from attncli.errors.text import printable
 from attncli.loading import is_stream, read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
-from attncli.loading.source import is_readable, open_source
+from attncli.loading.source import is_file, open_source
 from attncli.loading.words import read_words
 
 if TYPE_CHECKING:
@@ -26,34 +26,12 @@ _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
 def label_file(path: str) -> tuple[str, ...]:
-    """Read the label on each line, which may hold anything, or a list in JSON, YAML or CSV.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or it is no text.
-    """
+    """Read the label on each line, which may hold anything, or a list in JSON, YAML or CSV."""
     return read_words(open_source(path))
 
 
 def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[str, ...]:
-    """Return the labels that an option or an entry gives: a list, ``"a,b,c"``, or a file of them.
-
-    Parameters
-    ----------
-    reader : Reader
-        Notes the file.
-    name : str
-        The option that gave it.
-    value : LoadedArray, list, tuple or str
-    folder : str
-        What the name of a file is relative to.
-
-    Raises
-    ------
-    InputError
-        A file cannot be read as labels.
-    """
+    """Return the labels that an option or entry gives: a list, ``"a,b,c"``, or a file of them."""
     if isinstance(value, LoadedArray):
         return tuple(_number_label(number) for number in value.values.ravel().tolist())
     if isinstance(value, (list, tuple)):
@@ -61,10 +39,10 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
     text = str(value)
     path = text if folder == "." or is_stream(text) else os.path.join(folder, text)  # noqa: PTH118
     file, member = split_member(path)
-    if member is not None and is_readable(file):
+    if member is not None and is_file(file, or_pipe=True):
         reader.note_input(path)
         return labels_of(reader, name, _member(file, member), folder)
-    if text == "-" or is_readable(path) or _is_meant_as_file(text):
+    if text == "-" or is_file(path, or_pipe=True) or _is_meant_as_file(text):
         reader.note_input(path)
         return label_file(path)
     return tuple(label.strip() for label in text.split(","))
@@ -76,13 +54,7 @@ def _number_label(number: float) -> str:
 
 
 def _member(file: str, name: str) -> object:
-    """Return the labels that an entry of a file holds: a list of words, or an array of numbers.
-
-    Raises
-    ------
-    InputError
-        There is no such entry, or it is something else.
-    """
+    """Return the labels that an entry of a file holds: a list of words, or an array of numbers."""
     found = read(file)
     entry = found.entries.get(name) if isinstance(found, LoadedMapping) else None
     return entry if isinstance(entry, list | LoadedArray) else read_array(f"{file}#{name}")
@@ -100,13 +72,7 @@ def _is_meant_as_file(text: str) -> bool:
 
 
 def check_labels(name: str, labels: Iterable[str] | None) -> None:
-    """Refuse labels that no table and no picture could show.
-
-    Raises
-    ------
-    InputError
-        One has more than a thousand letters, or a NUL; `name` is the option that gave it.
-    """
+    """Refuse labels that no table and no picture could show."""
     for at, label in enumerate(labels or ()):
         if "\0" in label:
             raise InputError(f"{name}: label {at} holds the character NUL, which no file keeps")
@@ -121,11 +87,6 @@ def number_list(name: str, text: str) -> list[float] | None:
     """Return the numbers of ``"3,5"``, or None where it names a file instead.
 
     Of a window, ``none`` is −1: unbounded.
-
-    Raises
-    ------
-    UsageError
-        It is neither; `name` is the option that it was given to.
     """
     parts = [part.strip() for part in text.split(",")]
     if name == "window":

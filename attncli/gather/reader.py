@@ -54,26 +54,11 @@ _LAYERED = (*INPUTS, "x")
 class Gathered:
     """What the files and options say, not yet checked against each other.
 
-    Attributes
-    ----------
-    arguments : dict
-        Keyword arguments of `attncli.pose`, query, key and value included.
-    sources : dict of str to str
-        The file of each argument that has one.
-    inputs : list of str
-        Every file that was read, without ``#NAME``.
-    bfloat16 : bool
-        Whether any array among them is of this dtype.
-    value_columns : tuple of str or None
-        The names of the columns of value, where its file has some.
-    projected : Projected or None
-        What query, key and value were made from, where they were.
-    notes : list of str
-        What a user should know of how the arguments came about.
-    norm_before : dict of str to ndarray
-        ``weight`` and ``bias`` of the norm in front of a layer: those that its checkpoint holds.
-    upstream : dict of str to callable
-        What reads ``dcontext`` and ``dlse``, where the problem file holds them.
+    ``arguments`` are those of `attncli.pose`, and ``sources`` the file of each that has one;
+    ``inputs`` are all files that were read, without ``#NAME``. ``value_columns`` are the names of
+    the columns of value, ``projected`` what query, key and value were made from, and
+    ``norm_before`` the ``weight`` and ``bias`` of the norm in front of a checkpoint's layer.
+    ``upstream`` has what reads ``dcontext`` and ``dlse``, where the problem file holds them.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -87,13 +72,7 @@ class Gathered:
     upstream: dict[str, Callable[[], object]] = field(default_factory=dict)
 
     def posed(self) -> Problem:
-        """Return the checked problem.
-
-        Raises
-        ------
-        AttnError
-            Files and options do not fit together.
-        """
+        """Return the checked problem."""
         problem = pose(**cast("dict[str, Any]", self.arguments), sources=self.sources)
         return problem if self.projected is None else replace(problem, made_from=self.projected)
 
@@ -101,25 +80,23 @@ class Gathered:
 class Reader:
     """Reads files and notes what they say, and where each thing came from.
 
-    Parameters
-    ----------
-    dtype : str or None
-        As in `attncli.loading.read`.
-    layer, call : int or None
-        Which layer is taken of arrays that hold several, and which layer and call of a folder.
-    header : {"auto", "yes", "no"}
-        Whether the first row of a table names its columns.
+    The options that are ``given`` win over a file, in which some names are ``left`` out. ``dtype``
+    and ``header`` are those of `attncli.loading.read`; ``layer`` is taken of arrays that hold
+    several, and ``layer`` and ``call`` of a folder.
     """
 
     def __init__(
         self,
+        given: Mapping[str, object],
+        left: LeftOut,
+        *,
+        layer: int | None,
+        call: int | None,
         dtype: str | None,
-        layer: int | None = None,
-        call: int | None = None,
-        header: str = "auto",
+        header: str,
     ) -> None:
         self.gathered = Gathered()
-        self.layer, self.call = layer, call
+        self.given, self.left, self.layer, self.call = given, left, layer, call
         self._dtype, self._header = dtype, header
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
@@ -147,22 +124,20 @@ class Reader:
             raise two_streams()
         self.gathered.inputs.append(split_member(file)[0])
 
-    def take_document(
-        self, document: LoadedMapping, given: Collection[str], left: LeftOut
-    ) -> list[str]:
+    def take_document(self, document: LoadedMapping) -> list[str]:
         """Note the entries of a problem; return the names of those that no problem has.
 
         What an option replaces, what is left out, and results that stand beside the inputs are
         not even read.
         """
-        replaced = replaced_by(given)
+        replaced = replaced_by(self.given)
         taken: dict[str, str] = {}
         strange = []
         for name in document.entries:
             full = full_name(name)
             if full in UPSTREAM:
                 self.gathered.upstream[full] = partial(document.entries.__getitem__, name)
-            if left.takes(name) or full in RESULTS or full in replaced:
+            if self.left.takes(name) or full in RESULTS or full in replaced:
                 continue
             if full not in KNOWN:
                 strange.append(name)
@@ -198,13 +173,7 @@ class Reader:
     def tell_of_strange(
         self, names: Collection[str], document: LoadedMapping, more: Collection[str]
     ) -> None:
-        """Note which entries of a dump are not used; refuse rules of other libraries.
-
-        Raises
-        ------
-        UsageError
-            Without such a rule, the problem would be another one.
-        """
+        """Note which entries of a dump are not used; refuse rules of other libraries."""
         taken = {*self.gathered.sources.values(), *more}
         rest = [name for name in names if f"{document.name}#{printable(name)}" not in taken]
         for name in rest:
@@ -272,13 +241,7 @@ class Reader:
         return one_layer(array, self.layer)
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
-        """Return the numbers of an array that may be an input, and note whether they are bfloat16.
-
-        Raises
-        ------
-        InputError
-            If no input has its shape.
-        """
+        """Return the numbers of what may be an input, and note whether they are bfloat16."""
         _check_axes(array.values.shape, array.name)
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
@@ -332,14 +295,12 @@ def _named_by(source: str | None) -> Iterator[None]:
 
 def _check_axes(shape: tuple[int, ...], name: str) -> None:
     """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
-    if len(shape) == MOST_AXES + 1:
-        raise InputError(
-            f"{name}: expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})",
-            hint=f"--layer N takes one of {shape[0]} layers, counted from 0",
-        )
     if not 1 <= len(shape) <= MOST_AXES:
-        msg = f"{name}: expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})"
-        raise InputError(msg, hint=fewer_axes(shape))
+        hint = fewer_axes(shape)
+        if len(shape) == MOST_AXES + 1:
+            hint = f"--layer N takes one of {shape[0]} layers, counted from 0"
+        what = f"expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})"
+        raise InputError(f"{name}: {what}", hint=hint)
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")
 

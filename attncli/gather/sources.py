@@ -20,7 +20,6 @@ from attncli.gather.entries import (
     replaced_by,
     spellings,
 )
-from attncli.gather.example import EXAMPLE
 from attncli.loading import headers, is_stream, read, split_member
 from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping
 from attncli.loading.number import is_numeric, is_truth
@@ -43,37 +42,22 @@ _LISTED = 16
 # How `attncli.capture` names its files, and the entry of their metadata that holds the options.
 _DUMP = re.compile(r"layer-(\d{3,})-call-(\d{4,})\.safetensors")
 _FACTS = "attncli"
+# The tutorial problem of two queries and three keys: its dot products are (2, 1, 1) and (1, 1, 2).
+_EXAMPLE: dict[str, list[list[float]]] = {
+    "query": [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]],
+    "key": [[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]],
+    "value": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+}
 
 
-def problem_source(
-    files: Sequence[str], given: Collection[str], kind: str, left: LeftOut, reader: Reader
-) -> LoadedMapping:
+def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMapping:
     """Return what the files of a command hold, by the names that a problem file has for it.
 
-    Parameters
-    ----------
-    files : sequence of str
-        Files, members of files (``FILE#NAME``), or ``-``; or a folder that `attncli.capture`
-        wrote, of which the reader's layer and call choose a file.
-    given : collection of str
-        The names of the options.
-    kind : {"weights", "scores"}
-        What one array alone is, unless projections make it embeddings.
-    left : LeftOut
-        What is left out of a problem file is not even parsed, as what an option replaces.
-    reader : Reader
-
-    Returns
-    -------
-    LoadedMapping
-        A problem file itself; ``query``, ``key`` and ``value`` of as many files; ``x``, ``weights``
-        or ``scores`` of one array; the built-in example, under no name, where nothing is given.
-
-    Raises
-    ------
-    AttnError
-        There are too many files, or one cannot be read as what it should be.
+    That is a problem file itself; ``query``, ``key`` and ``value`` of as many files; ``x``, or what
+    ``kind`` says, of one array; the built-in example, under no name, where nothing is given. What
+    is left out, and what an option replaces, is not even parsed.
     """
+    given = reader.given
     projections = [name for name in (*PROJECTIONS, "checkpoint") if name in given]
     if not files:
         if any(name in given for name in (*INPUTS, "x")):
@@ -83,12 +67,12 @@ def problem_source(
                 f"{name} is for embeddings, but no file of embeddings is given",
                 hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
             )
-        return LoadedMapping({**EXAMPLE}, "")
+        return LoadedMapping({**_EXAMPLE}, "")
     _refuse_values(files)
     if reader.call is not None and not (len(files) == 1 and os.path.isdir(files[0])):  # noqa: PTH112
         raise UsageError(f"--call {reader.call} is for a folder of recorded calls")
     if len(files) == 1:
-        skipped = spellings(replaced_by(given) | left.names)
+        skipped = spellings(replaced_by(given) | reader.left.names)
         contents = reader.read(_dump_of(files[0], reader), skipped)
         if isinstance(contents, LoadedArray):
             return LoadedMapping({"x" if projections else kind: contents}, contents.name)
@@ -106,16 +90,7 @@ def problem_source(
 def dump_file(folder: str, layer: int | None, call: int | None) -> str:
     """Return the file of one recorded call in a folder that `attncli.capture` wrote.
 
-    Parameters
-    ----------
-    folder : str
-    layer, call : int or None
-        Counted from 0; the only layer, and its first call, unless given.
-
-    Raises
-    ------
-    UsageError
-        There is no such layer or call, or there are several layers and none is chosen.
+    It is of the only layer, and its first call, unless these are given.
     """
     calls, name = _recorded(folder), printable(folder)
     if not calls:
@@ -127,14 +102,12 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
         raise UsageError(
             f"{name} holds {len(calls)} layers: choose one with --layer", hint=_listed(calls)
         )
-    chosen = next(iter(calls)) if layer is None else layer
+    chosen, number = next(iter(calls)) if layer is None else layer, call or 0
     if chosen not in calls:
         raise UsageError(f"{name} has no layer {chosen}", hint=_listed(calls))
-    number = 0 if call is None else call
     if number not in calls[chosen]:
-        raise UsageError(
-            f"{name}: layer {chosen} has no call {number}", hint=_listed(calls[chosen])
-        )
+        what = f"{name}: layer {chosen} has no call {number}"
+        raise UsageError(what, hint=_listed(calls[chosen]))
     return calls[chosen][number]
 
 
@@ -148,26 +121,26 @@ def recorded_calls(folder: str) -> list[dict[str, Any]]:
 
     Reads no numbers. A folder without recorded calls has an empty list.
     """
-    found = []
-    for layer, calls in _recorded(folder).items():
-        for call, file in calls.items():
-            contents = read(file)
-            facts = (_facts(contents) if isinstance(contents, LoadedMapping) else None) or {}
-            members = {member.name: member for member in headers(file)}
-            shapes = {name: members[name].shape for name in (*INPUTS, "out") if name in members}
-            rules = sorted({*members} - {*INPUTS, "out"} | {*facts.get("options", ())})
-            told = {name: facts.get(name, "") for name in ("module", "kernel", "dtype", "device")}
-            found.append(
-                {
-                    "file": file,
-                    "layer": layer,
-                    "call": call,
-                    **told,
-                    "shapes": shapes,
-                    "rules": rules,
-                }
-            )
-    return found
+    return [
+        _told(file, layer, call)
+        for layer, calls in _recorded(folder).items()
+        for call, file in calls.items()
+    ]
+
+
+def _told(file: str, layer: int, call: int) -> dict[str, Any]:
+    contents = read(file)
+    facts = (_facts(contents) if isinstance(contents, LoadedMapping) else None) or {}
+    members = {member.name: member.shape for member in headers(file)}
+    arrays = (*INPUTS, "out")
+    return {
+        "file": file,
+        "layer": layer,
+        "call": call,
+        **{name: facts.get(name, "") for name in ("module", "kernel", "dtype", "device")},
+        "shapes": {name: members[name] for name in arrays if name in members},
+        "rules": sorted({*members} - {*arrays} | {*facts.get("options", ())}),
+    }
 
 
 def _recorded(folder: str) -> dict[int, dict[int, str]]:
@@ -180,55 +153,24 @@ def _recorded(folder: str) -> dict[int, dict[int, str]]:
 
 
 def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
-    """Return one layer of an array whose first axis counts layers; the array itself without one.
-
-    Raises
-    ------
-    InputError
-        The array has no such axis, or fewer layers.
-    """
+    """Return one layer of an array whose first axis counts layers; the array itself without one."""
     if layer is None:
         return array
-    shape = array.values.shape
+    shape, what = array.values.shape, f"{array.name}: --layer {layer}"
     if len(shape) < 3:
-        raise InputError(
-            f"{array.name}: --layer {layer} needs a first axis that counts layers; found shape "
-            f"{shape}"
-        )
+        raise InputError(f"{what} needs a first axis that counts layers; found shape {shape}")
     if not -shape[0] <= layer < shape[0]:
-        raise InputError(
-            f"{array.name}: --layer {layer} is out of range for {counted(shape[0], 'layer')}, "
-            "counted from 0"
-        )
+        count = counted(shape[0], "layer")
+        raise InputError(f"{what} is out of range for {count}, counted from 0")
     return LoadedArray(array.values[layer], f"{array.name}, layer {layer}", printed=array.printed)
 
 
 class LeftOut:
-    """The names that ``without`` gives, and what there was to leave out.
-
-    Parameters
-    ----------
-    without : str or iterable of str, or None
-        ``"causal,mask"``, or the names.
-
-    Attributes
-    ----------
-    names : set of str
-        Their long names.
-
-    Raises
-    ------
-    UsageError
-        One is no name.
-    """
+    """The long names that ``without`` gives, in one text or one by one, and those that it met."""
 
     def __init__(self, without: object) -> None:
         names = without.split(",") if isinstance(without, str) else without or ()
-        try:
-            each = [*names] if isinstance(names, Iterable) else [names]
-        except TypeError:  # an array without axes
-            each = [names]
-        self.names = {_checked(name) for name in each}
+        self.names = {*map(_checked, names if isinstance(names, Iterable) else [names])}
         self._met: set[str] = set()
         self._held: dict[str, None] = {}  # in their order
 
@@ -241,12 +183,7 @@ class LeftOut:
         return full in self.names
 
     def refuse_unmet(self, given: Collection[str]) -> None:
-        """Refuse names that nothing had; options that are given serve as well.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Refuse names that nothing had; options that are given serve as well."""
         for name in sorted(self.names - self._met - {*given}):
             # Options first: beside them a file may hold a thousand outputs.
             held = sorted(self._held, key=lambda one: full_name(one) not in KNOWN)
@@ -280,13 +217,7 @@ def _dump_of(file: str, reader: Reader) -> str:
 
 
 def _with_facts(document: LoadedMapping) -> LoadedMapping:
-    """Return a document with the options and labels that `attncli.capture` wrote beside arrays.
-
-    Raises
-    ------
-    InputError
-        They are not what this version writes.
-    """
+    """Return a document with the options and labels that `attncli.capture` wrote beside arrays."""
     facts = _facts(document)
     if facts is None:
         return document

@@ -25,9 +25,11 @@ __all__ = [
     "LoadedMapping",
     "Member",
     "describe",
+    "described",
     "headers",
     "is_stream",
     "kind_of",
+    "member",
     "read",
     "read_array",
     "refuse_two_streams",
@@ -91,18 +93,9 @@ def read_array(
     header: str = "auto",
     entry: str | None = None,
 ) -> LoadedArray:
-    """Read what `source` names as one array.
+    """Read what `source` names as one array; the options are those of `read`.
 
-    Parameters
-    ----------
-    source, dtype, header
-        As for `read`.
-    entry : str, optional
-        What to take of a mapping that has an array of this name.
-
-    Returns
-    -------
-    LoadedArray
+    Of a mapping, the array called ``entry`` is taken, if it has one of this name.
 
     Raises
     ------
@@ -124,13 +117,10 @@ def read_array(
         for name in contents.entries
         if contents.dump or isinstance(contents.entries[name], LoadedArray)
     ]
-    size = counted(len(contents.entries), "entry", "entries")
-    if not names:
-        what = f"{size}, none of them an array" if contents.entries else "nothing"
-        raise InputError(f"{contents.name}: expected one array; found {what}")
-    one = len(names) == 1
-    found = f"an entry with a name, {printable(names[0])}" if one else size
-    hint = f"{'give it by its name' if one else 'choose one'}: {_listed(contents, names)}"
+    found = counted(len(contents.entries), "entry", "entries")
+    if len(names) == 1:
+        found = f"an entry with a name, {printable(names[0])}"
+    hint = f"choose one: {_listed(contents, names)}" if names else "none of them is an array"
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
 
 
@@ -144,7 +134,7 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
     opened = open_source(path)._replace(dtype=dtype)
     with refusals(opened.name):
         found = format_of(opened)
-        members = found.describe(opened) if found.describe else _described(found.read(opened))
+        members = found.describe(opened) if found.describe else described(found.read(opened))
     chosen = [member for member in members if name in {None, member.name}]
     if not chosen:
         raise InputError(f"{opened.name} has no member {quoted(name or '')}")
@@ -182,19 +172,16 @@ def is_stream(word: object) -> bool:
     return isinstance(word, str) and split_member(word)[0] == "-"
 
 
-def refuse_two_streams(words: Iterable[object]) -> int:
-    """Refuse several words that name standard input; return how many do."""
-    streams = sum(map(is_stream, words))
-    if streams > 1:
+def refuse_two_streams(words: Iterable[object]) -> None:
+    """Refuse several words that name standard input."""
+    if sum(map(is_stream, words)) > 1:
         raise two_streams()
-    return streams
 
 
 def two_streams() -> UsageError:
     """Return the error of what names standard input a second time."""
-    return UsageError(
-        "standard input (-) can be read only once", hint="read one of them from a file"
-    )
+    msg = "standard input (-) can be read only once"
+    return UsageError(msg, hint="read one of them from a file")
 
 
 def _exists(path: str) -> bool:
@@ -213,15 +200,9 @@ def _member(contents: Contents, name: str) -> LoadedArray:
         raise InputError(msg, hint=hint or f"it holds {_listed(contents, contents.entries)}")
     entry = contents.entries[name]
     if not isinstance(entry, LoadedArray):
-        kind = _described_as(entry)
+        kind = "a list of words" if isinstance(entry, list) else f"the single value {entry!r:.40}"
         raise InputError(f"{contents.name}#{printable(name)}: expected an array; found {kind}")
     return entry
-
-
-def _described_as(entry: object) -> str:
-    if isinstance(entry, list):
-        return "a list of words"
-    return "a summary" if isinstance(entry, Unread) else f"the single value {entry!r:.40}"
 
 
 def _listed(contents: LoadedMapping, names: Collection[str]) -> str:
@@ -229,17 +210,19 @@ def _listed(contents: LoadedMapping, names: Collection[str]) -> str:
     return first_few([f"{file}#{printable(name)}" for name in names], _LISTED)
 
 
-def _described(contents: Contents) -> list[Member]:
-    if isinstance(contents, LoadedArray):
-        return [_of_entry("", contents)]
-    return [_of_entry(name, entry) for name, entry in contents.entries.items()]
+def described(contents: Contents) -> list[Member]:
+    """Return what the members are, without the range of their numbers."""
+    entries = {"": contents} if isinstance(contents, LoadedArray) else contents.entries
+    return [member(name, entry) for name, entry in entries.items()]
 
 
-def _of_entry(name: str, entry: object) -> Member:
+def member(name: str, entry: object) -> Member:
+    """Return what an entry is."""
     if isinstance(entry, LoadedArray):
         return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
-    shape = (len(entry),) if isinstance(entry, list) else ()
-    return Member(name, shape, kind_of(entry))
+    if isinstance(entry, list):
+        return Member(name, (len(entry),), "text", note=", ".join(map(str, entry)))
+    return Member(name, (), kind_of(entry), note=None if entry is None else str(entry))
 
 
 def kind_of(entry: object) -> str:

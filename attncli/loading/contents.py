@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from attncli.loading.info import Survey
+
 __all__ = ["Contents", "LazyEntries", "LoadedArray", "LoadedMapping", "Member", "Unread"]
 
 
@@ -16,16 +18,9 @@ __all__ = ["Contents", "LazyEntries", "LoadedArray", "LoadedMapping", "Member", 
 class LoadedArray:
     """One array: real numbers or booleans as stored, of text float64.
 
-    Attributes
-    ----------
-    name : str
-        How errors name it: ``q.csv``, ``dump.npz#q``, ``standard input``.
-    row_labels, column_labels : tuple of str or None
-        The label column and the header row of a table that has them.
-    printed : str or None
-        ``%.2f`` or ``%.2e``, where its text shows that all its numbers were printed so.
-    is_table : bool
-        It comes from a format of two axes, so that others, of length 1, may be left out.
+    The ``name`` is how errors name it: ``q.csv``, ``dump.npz#q``. Labels are those of a table.
+    ``printed`` is ``%.2f`` or ``%.2e`` where its text shows that all its numbers were printed so.
+    Of a table, which has two axes, others of length 1 may be left out.
     """
 
     values: npt.NDArray[Any]
@@ -38,21 +33,12 @@ class LoadedArray:
 
 @dataclass(frozen=True, eq=False)
 class LoadedMapping:
-    """Named entries of a file.
+    """Named entries of a file, which are read when they are asked for in binary formats.
 
-    Attributes
-    ----------
-    entries : mapping of str to object
-        A `LoadedArray`, or what the file says: bool, int, float, str, None, a list of str (labels),
-        or `Unread`. Members of binary formats are read when they are asked for.
-    name : str
-        How errors name the file.
-    folder : str
-        The folder that relative file names in it are relative to.
-    dump : bool
-        A program wrote it (NPZ, safetensors, PyTorch), and whatever else it had at hand.
-    metadata : mapping of str to str
-        What the header of a safetensors file says beside the tensors.
+    An entry is a `LoadedArray`, or what the file says: bool, int, float, str, None, a list of str
+    (labels), or `Unread`. File names in it are relative to the ``folder``. A ``dump`` was written
+    by a program (NPZ, safetensors, PyTorch), with whatever else it had at hand. ``metadata`` is
+    what the header of a safetensors file says beside the tensors.
     """
 
     entries: Mapping[str, object]
@@ -92,16 +78,19 @@ class Unread:
 
 
 class Member(NamedTuple):
-    """What one entry of a file is, without its data.
+    """One entry of a file.
 
     The ``name`` is empty where the file is one array, the ``shape`` where the entry is one value.
     The dtype is ``float32``, ``bfloat16``, …, ``text``, ``null``, ``summary`` for what is not read,
-    or the format's own word (``F8_E4M3``) where attncli cannot read the elements.
+    or the format's own word (``F8_E4M3``) where attncli cannot read the elements. The ``note`` is
+    its single value, words, labels, or why it is not read.
     """
 
     name: str
     shape: tuple[int, ...]
-    dtype_name: str
+    dtype: str
+    numbers: Survey | None = None
+    note: str | None = None
 
 
 Contents = LoadedArray | LoadedMapping

@@ -82,9 +82,8 @@ def contents(document: Document, root: object) -> Contents:
 
 
 def _entry(document: Document, name: str, value: object) -> object:
-    if name in SUMMARIES and isinstance(
-        value[0] if isinstance(value, list) and value else value, dict
-    ):
+    first = value[0] if isinstance(value, list) and value else value
+    if name in SUMMARIES and isinstance(first, dict):
         return Unread()
     if isinstance(value, dict):
         raise _mapping_inside(document, [name])
@@ -98,9 +97,8 @@ def _entry(document: Document, name: str, value: object) -> object:
     if isinstance(value, int) and abs(value) > _FLOAT_MAX:
         raise document.refusal(f"{quoted(str(value))} is beyond the range of float64", [name])
     if isinstance(value, str) and name not in LABELS and _ARRAY_TEXT.fullmatch(value):
-        raise document.refusal(
-            f"expected an array; found the text {quoted(value)}", [name], hint=_QUOTED
-        )
+        what = f"expected an array; found the text {quoted(value)}"
+        raise document.refusal(what, [name], hint=_QUOTED)
     return value
 
 

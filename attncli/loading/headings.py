@@ -46,41 +46,24 @@ class Headings(NamedTuple):
     """What of a table is names: the first row, the first column.
 
     The names are ``certain`` below an empty corner or one that names labels: they may be numbers
-    then. With ``truths``, what is not names is true or false.
+    then.
     """
 
     row: bool
     column: bool
     certain: bool = False
-    truths: bool = False
 
 
 def find_headings(
-    first: list[str], second: list[str] | None, labels: Sequence[str] | None, header: str = "auto"
+    first: list[str], second: list[str] | None, labels: Sequence[str], header: str = "auto"
 ) -> Headings:
-    """Tell names from numbers by the first row, the one below it, and the first column.
-
-    ``first`` and ``second`` are the cells of two rows, ``labels`` the first cells of the rows below
-    the first.
+    """Tell names from numbers by the first two rows, and the first cells of those below the first.
 
     Examples
     --------
     >>> find_headings(["", "0", "1"], ["0", "0.5", "0.5"], ["0"])
-    Headings(row=True, column=True, certain=True, truths=False)
-    >>> find_headings(["TRUE", "FALSE"], None, [])
-    Headings(row=False, column=False, certain=False, truths=True)
+    Headings(row=True, column=True, certain=True)
     """
-    if header == "auto" and _are_truths(second or []) and any(map(is_truth, first)):
-        # Other words beside true and false, above more of these, are misspelt: no names.
-        return Headings(row=False, column=False, truths=True)
-    found = _names(first, second, labels or [], header)
-    data = second if found.row else first
-    return found._replace(truths=data is not None and _are_truths(data[int(found.column) :]))
-
-
-def _names(
-    first: list[str], second: list[str] | None, labels: Sequence[str], header: str
-) -> Headings:
     wide, corner = len(first) > 1, first[0].strip()
     if wide and header != "no" and (not corner or _UNNAMED.fullmatch(corner)):
         if header == "yes" or _are_names(first[1:], labels):
@@ -88,16 +71,13 @@ def _names(
         if corner:
             return Headings(row=True, column=False)
     if header != "no" and second is not None:
-        if (
-            wide
-            and _CORNERS.fullmatch(corner.lower())
-            and _counts(first[1:])
-            and (_is_labelled(second) or second[0].strip() == "0")
-        ):
+        labelled = _is_labelled(second)
+        counted = _CORNERS.fullmatch(corner.lower()) and _counts(first[1:])
+        if wide and counted and (labelled or second[0].strip() == "0"):
             return Headings(row=True, column=True, certain=True)
         if header == "yes" or _is_header(first, second):
-            return Headings(row=True, column=wide and _is_labelled(second))
-    return Headings(row=False, column=wide and _is_labelled(first) and not _are_truths(first))
+            return Headings(row=True, column=wide and labelled)
+    return Headings(row=False, column=wide and _is_labelled(first))
 
 
 def _are_names(cells: list[str], labels: Sequence[str]) -> bool:
@@ -127,13 +107,10 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     if any(map(is_numeric, first)):
         fractions = all(re.search(r"[.eE]", cell) and is_numeric(cell) for cell in second)
         return len(first) >= _COUNT and _counts(first) and all(map(is_whole, first)) and fractions
-    if _are_truths(first) or (_are_truths(first[1:]) and _are_truths(second[1:])):
+    # Other words beside true and false, above more of these, are misspelt: no names.
+    if any(map(is_truth, first)) and any(map(is_truth, second)):
         return False
     return not all(map(is_attempt, first))
-
-
-def _are_truths(cells: list[str]) -> bool:
-    return bool(cells) and all(map(is_truth, cells))
 
 
 def names_behind_index(rows: Sequence[list[str]]) -> bool:

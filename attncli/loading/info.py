@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.errors.text import printable
-from attncli.loading import describe, headers, kind_of, read, split_member
+from attncli.loading import describe, headers, member, read, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping, Member
 from attncli.loading.number import is_attempt
 from attncli.loading.pictures import picture_format, read_texts
 from attncli.loading.source import is_file, open_source
 from attncli.loading.words import read_words
-from attncli.numerics.dtypes import dtype_name, readable
+from attncli.numerics.dtypes import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["FileInfo", "MemberInfo", "Survey", "inspect", "survey"]
+__all__ = ["FileInfo", "Survey", "inspect", "survey"]
 
 # Enough bytes to tell a picture from a table of numbers, and the most of a picture.
 _HEAD, _MOST_PICTURE = 4096, 1 << 28
@@ -49,25 +49,11 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class MemberInfo:
-    """One entry of a file: the ``note`` is its single value, words, labels, or why it is not read.
-
-    The name is empty where the file is one array; ``numbers`` is None where none were looked at.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    numbers: Survey | None = None
-    note: str | None = None
-
-
-@dataclass(frozen=True)
 class FileInfo:
     """One file; of a ``picture`` (``png``, ``svg``, ``pdf``) the ``texts`` that it carries."""
 
     name: str
-    members: tuple[MemberInfo, ...] = ()
+    members: tuple[Member, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     picture: str | None = None
 
@@ -78,17 +64,13 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
     if picture is not None:
         return picture
     try:
-        if numbers:
-            members = tuple(_surveyed(source, dtype))
-        else:
-            found = describe(source, dtype=dtype)
-            members = tuple(MemberInfo(one.name, one.shape, one.dtype_name) for one in found)
+        members = _surveyed(source, dtype) if numbers else describe(source, dtype=dtype)
     except InputError:
         words = _labels(source)
         if words is None:
             raise
-        members = (MemberInfo("", (len(words),), "text", note=f"labels: {', '.join(words)}"),)
-    return FileInfo(printable(source), members)
+        members = [Member("", (len(words),), "text", note=f"labels: {', '.join(words)}")]
+    return FileInfo(printable(source), tuple(members))
 
 
 def survey(array: npt.NDArray[Any]) -> Survey:
@@ -147,52 +129,37 @@ def _labels(source: str) -> tuple[str, ...] | None:
     return words if lines or len(words) > 1 else None
 
 
-def _surveyed(source: str, dtype: str | None) -> Iterator[MemberInfo]:
+def _surveyed(source: str, dtype: str | None) -> list[Member]:
     try:
         contents = read(source, dtype=dtype)
     except InputError as error:
         # The header of an array of objects, say, tells what it is all the same.
-        yield from (_unread(member, error) for member in _headers(source, error))
-        return
+        if not (known := _headers(source)):
+            raise
+        return [one._replace(note=error.message) for one in known.values()]
     if isinstance(contents, LoadedArray):
-        yield _array(split_member(source)[1] or "", contents)
-        return
-    for name in contents.entries:
-        yield _entry(source, name, contents)
+        return [_with_numbers(split_member(source)[1] or "", contents)]
+    return [_entry(source, name, contents) for name in contents.entries]
 
 
-def _headers(source: str, error: InputError) -> list[Member]:
-    """Return what the headers say, or raise the first error where they say nothing either."""
+def _headers(source: str) -> dict[str, Member]:
+    """Return what the headers say; nothing where they are broken."""
     with suppress(InputError):
-        if found := headers(source):
-            return found
-    raise error
+        return {member.name: member for member in headers(source)}
+    return {}
 
 
-def _entry(source: str, name: str, contents: LoadedMapping) -> MemberInfo:
+def _entry(source: str, name: str, contents: LoadedMapping) -> Member:
     try:
         entry = contents.entries[name]
     except InputError as error:
-        known = {}
-        with suppress(InputError):
-            known = {one.name: one for one in headers(split_member(source)[0])}
-        return _unread(known.get(name, Member(name, (), "?")), error)
-    if isinstance(entry, LoadedArray):
-        return _array(name, entry)
-    if isinstance(entry, list):
-        return MemberInfo(name, (len(entry),), "text", note=", ".join(map(str, entry)))
-    return MemberInfo(name, (), kind_of(entry), note=None if entry is None else str(entry))
+        known = _headers(split_member(source)[0])
+        return known.get(name, Member(name, (), "?"))._replace(note=error.message)
+    return _with_numbers(name, entry) if isinstance(entry, LoadedArray) else member(name, entry)
 
 
-def _array(name: str, array: LoadedArray) -> MemberInfo:
-    labels = [
-        f"{what}: {', '.join(words)}"
-        for what, words in (("rows", array.row_labels), ("columns", array.column_labels))
-        if words
-    ]
-    values, note = array.values, "; ".join(labels) or None
-    return MemberInfo(name, values.shape, dtype_name(values.dtype), survey(values), note)
-
-
-def _unread(member: Member, error: InputError) -> MemberInfo:
-    return MemberInfo(member.name, member.shape, member.dtype_name, note=error.message)
+def _with_numbers(name: str, array: LoadedArray) -> Member:
+    named = {"rows": array.row_labels, "columns": array.column_labels}
+    labels = [f"{what}: {', '.join(words)}" for what, words in named.items() if words]
+    note = "; ".join(labels) or None
+    return member(name, array)._replace(numbers=survey(array.values), note=note)

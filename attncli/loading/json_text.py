@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
-from attncli.errors.names import LABELS
 from attncli.errors.text import quoted
 from attncli.loading.documents import Document, Path, contents
 from attncli.loading.number import NumberOverflowError
@@ -29,14 +28,13 @@ _LONG = 2**16
 _MOST_KEYS = 400_000
 # The largest float64 has 309 digits.
 _MOST_DIGITS = 400
-_WORDS = {True: "true", False: "false", None: "null"}
 _BLANK = re.compile(r"[ \t\n\r,:]*")
 _SCAN: Callable[[str, int], tuple[Any, int]]
 _SCAN = vars(json.JSONDecoder(parse_int=lambda _: 0))["scan_once"]
 
 
-class _Twin(Exception):  # noqa: N818 - raised inside the parser, which knows no place
-    """A key that stands twice in a mapping."""
+class _TwinError(Exception):
+    """A key that stands twice in a mapping; raised inside the parser, which knows no place."""
 
 
 def read_json(source: Source) -> Contents:
@@ -47,12 +45,7 @@ def read_json(source: Source) -> Contents:
     """
     document = Document(source, source.text(), _find)
     with no_collection():
-        root = _tree(document)
-        if isinstance(root, dict) and any(_has_numbers(root.get(name)) for name in LABELS):
-            written = json.loads(document.text, parse_int=str, parse_float=str, parse_constant=str)
-            words = {name: written[name] for name in LABELS if _has_numbers(root.get(name))}
-            root |= {n: [_WORDS.get(word, word) for word in words[n]] for n in words}
-        return contents(document, root)
+        return contents(document, _tree(document))
 
 
 def json_tree(source: Source, text: str) -> Any:
@@ -75,9 +68,8 @@ def _tree(document: Document) -> Any:
     if cells > MOST_CELLS:
         raise too_many_cells(document.source.name, cells)
     if keys > _MOST_KEYS:
-        raise InputError(
-            f"{document.source.name}: expected at most {_MOST_KEYS:,} keys; found about {keys:,}"
-        )
+        what = f"expected at most {_MOST_KEYS:,} keys; found about {keys:,}"
+        raise InputError(f"{document.source.name}: {what}")
     found = _quick(text) if len(text) > _LONG else None
     # A key twice is one key; a mapping in another one has keys, too.
     if isinstance(found, list | dict) and keys == (len(found) if isinstance(found, dict) else 0):
@@ -91,11 +83,9 @@ def _tree(document: Document) -> Any:
         raise document.too_deep(0) from error
     except NumberOverflowError as error:
         raise document.refusal(str(error), max(text.find(error.text), 0)) from error
-    except _Twin as error:
-        what, key = (
-            f"the key {quoted(str(error))} appears here a second time",
-            json.dumps(str(error)),
-        )
+    except _TwinError as error:
+        what = f"the key {quoted(str(error))} appears here a second time"
+        key = json.dumps(str(error))
         first = text.find(key) + 1
         raise document.refusal(what, max(text.find(key, first), first - 1)) from error
 
@@ -113,7 +103,7 @@ def _quick(text: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        raise _Twin(Counter(key for key, _ in pairs).most_common(1)[0][0])
+        raise _TwinError(Counter(key for key, _ in pairs).most_common(1)[0][0])
     return entries
 
 
@@ -128,15 +118,6 @@ def _number(text: str) -> float:
     if math.isinf(value):  # 1e400; the word Infinity does not come here
         raise NumberOverflowError(text)
     return value
-
-
-def _has_numbers(value: object) -> bool:
-    """Whether labels are a list with more than words, which must stay as they are written."""
-    return (
-        isinstance(value, list)
-        and not any(isinstance(item, list | dict) for item in value)
-        and not all(isinstance(item, str) for item in value)
-    )
 
 
 def _find(document: Document, path: Path) -> int:

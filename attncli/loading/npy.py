@@ -47,6 +47,7 @@ _VERSIONS = {1: (2, "latin-1"), 2: (4, "latin-1"), 3: (4, "utf-8")}
 # NumPy's own limit, in bytes.
 _HEADER_LIMIT = 10_000
 _ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
+_STORED = {*_ELEMENTS, "V2"}
 # Elements of 2 bytes that have no type of their own, or only that of their bits.
 _MAY_BE_BFLOAT16 = {"V2", "u2", "i2"}
 # The header is a Python literal; patterns read it, so nothing is evaluated.
@@ -55,7 +56,7 @@ _DESCR = re.compile(
 )
 _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)""")
-_AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
+_AXIS = re.compile(r"\s*\d{1,18}\s*")
 _FIELD = r"""\(\s*['"]([^'"]*)['"]\s*,\s*['"]([<>|=][a-z]\d)['"]\s*\)"""
 _FIELDS = re.compile(rf"\[\s*{_FIELD}(?:\s*,\s*{_FIELD})*\s*,?\s*\]")
 _WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
@@ -64,12 +65,9 @@ _SURROGATES, _SURROGATE_COUNT = np.uint32(0xD800), 0x800
 _REFUSED = {
     "O": "Python objects, which only unpickling could read",
     "c": "complex numbers",
-    "S": "text",
-    "U": "text",
-    "a": "text",
-    "M": "dates",
-    "m": "time spans",
-    "[": "structures of other things than numbers",
+    **dict.fromkeys("SUa", "text"),
+    **dict.fromkeys("Mm", "dates or time spans"),
+    **dict.fromkeys("[(", "structures of other things than numbers"),
     "V": "raw bytes",
 }
 
@@ -83,38 +81,35 @@ class Header(NamedTuple):
     start: int
 
     @property
+    def kind(self) -> str:
+        """The letter of NumPy for the kind of the elements; [ of structures."""
+        return self.descr.lstrip("<>|=")[:1]
+
+    @property
     def dtype(self) -> np.dtype[Any] | None:
         """The elements' dtype as stored; None where attncli does not read it."""
         if _WORDS.fullmatch(self.descr) and len(self.shape) <= 1:
             return np.dtype(self.descr)
         if _FIELDS.fullmatch(self.descr) and len(self.shape) == 1:
             fields = re.findall(_FIELD, self.descr)
-            names = [name for name, _ in fields]
-            known = all(code[1:] in _ELEMENTS for _, code in fields)
-            return (
-                np.dtype(fields) if known and all(names) and len({*names}) == len(names) else None
-            )
+            names = {name for name, code in fields if name and code[1:] in _ELEMENTS}
+            return np.dtype(fields) if len(names) == len(fields) else None
         order, code = self.descr[:1], self.descr[1:]
-        known = order in "<>|=" and code in {*_ELEMENTS, "V2"}
-        return np.dtype(order + code) if known and order else None
+        return np.dtype(order + code) if order and order in "<>|=" and code in _STORED else None
 
     def member(self, name: str, dtype: str | None) -> Member:
         """Return what `describe` says of this array; ``dtype`` is the option of that name."""
+        stored, shape = self.dtype, self.shape
         if dtype == "bfloat16" and self.descr.lstrip("<>|=") in _MAY_BE_BFLOAT16:
-            return Member(name, self.shape, dtype)
-        stored = self.dtype
-        if stored is not None and stored.kind == "U":
-            return Member(name, self.shape, "text")
-        if stored is not None and stored.names:
-            return Member(
-                name,
-                (*self.shape, len(stored.names)),
-                np.result_type(*(stored[field].newbyteorder("=") for field in stored.names)).name,
-            )
-        if stored is not None and stored.kind != "V":
-            return Member(name, self.shape, dtype_name(stored.newbyteorder("=")))
-        words = {"O": "Python objects", "[": "structured", "(": "structured"}
-        return Member(name, self.shape, words.get(self.descr.lstrip("<>|=")[:1], self.descr))
+            return Member(name, shape, dtype)
+        if stored is None or stored.str == "|V2":
+            words = {"O": "Python objects", "[": "structured", "(": "structured"}
+            return Member(name, shape, words.get(self.kind, self.descr))
+        if stored.names:
+            fields = [stored[field].newbyteorder("=") for field in stored.names]
+            return Member(name, (*shape, len(fields)), np.result_type(*fields).name)
+        word = "text" if stored.kind == "U" else dtype_name(stored.newbyteorder("="))
+        return Member(name, shape, word)
 
     def check(self, size: int, name: str, dtype: str | None) -> np.dtype[Any]:
         """Return the dtype of the elements as stored, if they are as many numbers as claimed."""
@@ -125,26 +120,19 @@ class Header(NamedTuple):
         claimed = self.start + math.prod(self.shape) * stored.itemsize
         if claimed != size:
             problem = "truncated" if claimed > size else "longer than its header says"
-            msg = (
-                f"{name} is {problem}: expected {claimed} bytes for shape {self.shape} of dtype "
-                f"{self.descr}; found {size}"
-            )
-            raise InputError(msg)
+            wanted = f"{claimed} bytes for shape {self.shape} of dtype {self.descr}"
+            raise InputError(f"{name} is {problem}: expected {wanted}; found {size}")
         check_shape(self.shape, stored.itemsize, name)
         return stored
 
     def unreadable(self, name: str) -> InputError:
         """Return the error of elements that are no real numbers."""
-        kind = self.descr.lstrip("<>|=")[:1]
-        what = _REFUSED.get(kind, "elements that attncli does not read")
+        what = _REFUSED.get(self.kind, "elements that attncli does not read")
         hint = "if these are bfloat16, give --dtype bfloat16" if self.descr.endswith("V2") else None
-        if kind == "O":
+        if self.kind == "O":
             hint = "np.savez writes the arrays of a dictionary: np.savez('problem.npz', **arrays)"
-        return InputError(
-            f"{name}: expected real numbers; found {what} "
-            f"(dtype {quoted(self.descr)}, shape {self.shape})",
-            hint=hint,
-        )
+        shown = f"(dtype {quoted(self.descr)}, shape {self.shape})"
+        return InputError(f"{name}: expected real numbers; found {what} {shown}", hint=hint)
 
 
 def read_npy(source: Source) -> LoadedArray:
@@ -186,9 +174,8 @@ def read_header(stream: BinaryIO, name: str) -> Header:
     prefix = stream.read(bytes_of_length)
     length = int.from_bytes(prefix, "little")
     if length > _HEADER_LIMIT:
-        raise InputError(
-            f"{name}: expected an NPY header of at most {_HEADER_LIMIT} bytes; found {length}"
-        )
+        what = f"expected an NPY header of at most {_HEADER_LIMIT} bytes; found {length}"
+        raise InputError(f"{name}: {what}")
     raw = stream.read(length)
     if len(prefix) < bytes_of_length or len(raw) < length:
         raise InputError(f"{name} ends within its NPY header")
@@ -200,15 +187,12 @@ def _parsed_header(text: str, start: int, name: str) -> Header:
     descr, order, shape = _DESCR.search(text), _ORDER.search(text), _SHAPE.search(text)
     if descr is None or order is None or shape is None:
         raise InputError(f"{name} has an NPY header that does not give dtype, order and shape")
-    axes = [_AXIS.fullmatch(axis) for axis in shape[1].rstrip(" ,").split(",") if shape[1].strip()]
-    if None in axes:
-        raise InputError(
-            f"{name}: expected an NPY header whose shape is of whole numbers; "
-            f"found {quoted(f'({shape[1]})')}"
-        )
-    sizes = tuple(int(axis[1]) for axis in axes if axis is not None)
+    axes = [axis for axis in shape[1].rstrip(" ,").split(",") if axis.strip()]
+    if not all(map(_AXIS.fullmatch, axes)):
+        what = f"expected an NPY header whose shape is of whole numbers; found ({shape[1]})"
+        raise InputError(f"{name}: {printable(what[:200])}")
     word = descr[1] or descr[2] or descr[3] or ""
-    return Header(printable(word), sizes, order[1] == "True", start)
+    return Header(printable(word), tuple(map(int, axes)), order[1] == "True", start)
 
 
 def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:

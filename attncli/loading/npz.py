@@ -27,11 +27,13 @@ __all__ = ["describe_npz", "read_npz"]
 _MAX_MEMBERS = 10_000
 # Members of Excel's files, and of LibreOffice's.
 _SPREADSHEETS = {"[Content_Types].xml", "mimetype"}
-# ZIP keeps its directory at the end; one read asks for all of it.
+# ZIP keeps its directory at the end; one read asks for all of it. In bytes.
 _DIRECTORY_LIMIT = 2 * 2**20
 # A real array is not a hundred times smaller than itself; a mask may be, up to here.
 _BOMB_SIZE, _BOMB_RATIO = 256 * 2**20, 100
 _CHUNK = 2**20
+# What NumPy writes, in the numbers of the ZIP specification (section 4.4.5).
+_STORED, _DEFLATED = 0, 8
 
 
 def read_npz(source: Source) -> LoadedMapping:
@@ -133,27 +135,21 @@ def _check_sizes(infos: list[zipfile.ZipInfo], source: Source) -> None:
         what = f"claims members of {packed} packed bytes; the file has {source.size}"
         raise InputError(f"{source.name} {what}")
     dense = [info for info in infos if info.file_size > _BOMB_RATIO * info.compress_size]
-    total = sum(info.file_size for info in dense)
+    total, packed = sum(i.file_size for i in dense), sum(i.compress_size for i in dense)
     if total > _BOMB_SIZE:
-        packed = sum(info.compress_size for info in dense)
-        msg = (
-            f"{source.name} holds {packed} bytes that would unpack to {total}: "
-            "no arrays of numbers compress so well"
-        )
-        raise InputError(msg)
+        what = f"holds {packed} bytes that would unpack to {total}"
+        raise InputError(f"{source.name} {what}: no arrays of numbers compress so well")
 
 
 def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
-    import zipfile  # noqa: PLC0415
-
     what = f"the member {quoted(info.filename)} of {source.name}"
     if not info.filename.endswith(".npy"):
         raise InputError(f"{what} is not an NPY array")
     if info.flag_bits & 1:
         raise InputError(f"{what} is encrypted")
-    if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+    if info.compress_type not in {_STORED, _DEFLATED}:
         raise InputError(f"{what} is compressed in a way that NumPy does not write")
-    if info.compress_type == zipfile.ZIP_STORED and info.file_size > source.size:
+    if info.compress_type == _STORED and info.file_size > source.size:
         raise InputError(f"{what} claims {info.file_size} bytes; the file has {source.size}")
 
 

@@ -27,6 +27,7 @@ _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 _HOLES = {"", "na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
 # What a spreadsheet shows where it could not compute, or where a column is too narrow.
 _ERROR = re.compile(r"#[^\W\d_¡¿]?.*[!?]|#N/?[AVD]|#{2,}|Err:\d+", re.IGNORECASE)
+_HEX = re.compile(r"0[xbo]", re.IGNORECASE)
 # Signs that stand before a number: of a formula, a currency, a quotation, a comparison.
 _BEFORE = "=<>≤≥≈~\"'‘’“”( -+−–—$€£¥\u200b\u200e\u200f\u2060\ufeff"
 # A number, and what follows it.
@@ -111,16 +112,14 @@ def is_attempt(text: str) -> bool:
     [False, False, False, False, False]
     """
     bare = text.strip()
-    if is_numeric(bare) or is_hole(bare) or _ERROR.fullmatch(bare):
+    if is_numeric(bare) or is_hole(bare) or _ERROR.fullmatch(bare) or _HEX.match(bare):
         return True
     found = _BEGUN.fullmatch(bare.lstrip(_BEFORE))
     if found is None:
         return False
     number, rest = found["number"], found["rest"]
-    if number == "0" and rest[:1] in ("x", "b", "o"):
-        return True
-    letters = sum(map(str.isalpha, rest))
-    return letters <= _UNIT and (not number.isdecimal() or not rest[:1].isalnum())
+    short = sum(map(str.isalpha, rest)) <= _UNIT
+    return short and not (number.isdecimal() and rest[:1].isalnum())
 
 
 def is_truth(text: str) -> bool:

@@ -46,29 +46,25 @@ def picture_format(data: bytes) -> Literal["png", "svg", "pdf"] | None:
 def read_texts(data: bytes) -> dict[str, str]:
     """Return the texts that a picture carries, by name; empty if it has none.
 
-    Nothing is run, unfolded without bound, or looked up elsewhere.
+    Nothing is run, unfolded without bound, or looked up elsewhere. The first texts are returned:
+    not more, nor longer together, than any picture needs.
     """
     kind = picture_format(data)
-    if kind == "png":
-        return _bounded(_png_texts(data))
     if kind == "svg":
         found = _SVG_TEXT.search(data.decode("utf-8", "replace"))
         return _from_json(unescape(found[1][:_MOST_TEXT])) if found else {}
     if kind == "pdf":
         return _from_json(_pdf_text(data))
-    raise InputError("the picture is not a PNG, SVG or PDF file")
-
-
-def _bounded(texts: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Return the first texts: not more, nor longer together, than any picture needs."""
-    found: dict[str, str] = {}
+    if kind is None:
+        raise InputError("the picture is not a PNG, SVG or PDF file")
+    texts: dict[str, str] = {}
     room = 4 * _MOST_TEXT
-    for name, text in islice(texts, _MOST_TEXTS):
+    for name, text in islice(_png_texts(data), _MOST_TEXTS):
         room -= len(text)
         if room < 0:
             break
-        found[name] = text
-    return found
+        texts[name] = text
+    return texts
 
 
 def _pdf_text(data: bytes) -> str:
@@ -115,19 +111,15 @@ def _png_texts(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the name and text of each textual chunk (PNG specification, section 11.3.3)."""
     for kind, body in _png_chunks(data):
         name, _, rest = body.partition(b"\0")
-        text: bytes | None = None
+        key = name.decode("latin-1")
         if kind == b"tEXt":
-            yield name.decode("latin-1"), rest.decode("latin-1")
+            yield key, rest.decode("latin-1")
         elif kind == b"zTXt" and rest:
-            text = _unfold(rest[1:])
-            yield name.decode("latin-1"), text.decode("latin-1")
+            yield key, _unfold(rest[1:]).decode("latin-1")
         elif kind == b"iTXt" and len(rest) >= 2:
             # Two flags, a language and a translated name stand before the text.
             text = rest[2:].split(b"\0", 2)[-1]
-            yield (
-                name.decode("latin-1"),
-                (_unfold(text) if rest[0] else text).decode("utf-8", "replace"),
-            )
+            yield key, (_unfold(text) if rest[0] else text).decode("utf-8", "replace")
 
 
 def _unfold(data: bytes) -> bytes:

@@ -24,8 +24,12 @@ AS_CSV = "save each sheet as CSV UTF-8"
 _AS_ARRAYS = "save the arrays as NPZ or safetensors"
 _SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
 _UNPACK = "unpack it first"
+_AS_SAFETENSORS = (
+    "save the model as safetensors, in Python: "
+    'model.save_pretrained("folder", safe_serialization=True)'
+)
 # By their first bytes.
-_FOREIGN = {
+_FOREIGN: dict[bytes, tuple[str, str | None]] = {
     b"\x1f\x8b": ("gzip", _UNPACK),
     b"\xfd7zXZ": ("xz", _UNPACK),
     b"BZh": ("bzip2", _UNPACK),
@@ -42,17 +46,18 @@ _FOREIGN = {
     b"\xff\xd8\xff": ("JPEG", None),
     b"\x89PNG": ("PNG", None),
     b"%PDF": ("PDF", None),
-    **dict.fromkeys((b"tensor([", b"array(["), ("printed array", _SAVED)),
-    **{
-        bytes([0x80, protocol]): ("pickle", "pickles are never read; save NPY or safetensors")
-        for protocol in range(2, 6)
-    },
+    b"tensor([": ("printed array", _SAVED),
+    b"array([": ("printed array", _SAVED),
+    **{bytes([0x80, protocol]): ("pickle", _AS_ARRAYS) for protocol in range(2, 6)},
 }
 # The version of its format comes first, as in any file of Protocol Buffers.
 _ONNX_START = b"\x08"
 _ONNX = "onnx.numpy_helper.to_array makes an array of a tensor in it, and numpy.save a file of that"
 # The first member of the archive that torch.save writes.
-_TORCH_START = rb"(?s)PK\x03\x04.{26}[^/\0]{1,200}/(?:data\.pkl|\.format_version|\.data)"
+_TORCH = rb"PK\x03\x04.{26}[^/\0]{1,200}/(?:data\.pkl|\.format_version|\.data)"
+_NPY, _ZIP = rb"\x93NUMPY", rb"PK(?:\x03\x04|\x05\x06)"
+# A plausible length of the header in eight bytes, and a JSON mapping.
+_SAFETENSORS = rb".{4}\0{4}\{"
 # What pandas names a column without a name is no key of YAML.
 _YAML_LINE = rb"""---|%YAML|-\s|-$|(?!Unnamed: \d)(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
 _JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
@@ -72,9 +77,9 @@ class Format(NamedTuple):
     binary: bool = False
 
 
-def _begins_as_safetensors(head: bytes) -> bool:
-    # A plausible header length in eight bytes, and a JSON mapping.
-    return head[8:9] == b"{" and head[4:8] == b"\0\0\0\0"
+def _like(pattern: bytes) -> Callable[[bytes], bool]:
+    """Return whether first bytes are like a pattern."""
+    return lambda head: re.match(pattern, head, re.DOTALL) is not None
 
 
 def _begins_as_json(head: bytes) -> bool:
@@ -90,51 +95,36 @@ def _begins_as_yaml(head: bytes) -> bool:
     return False
 
 
+def _format(
+    name: str,
+    suffixes: str,
+    begins: Callable[[bytes], bool],
+    functions: str,
+    *,
+    binary: bool = False,
+) -> Format:
+    """Return a format whose functions, ``module read describe``, are imported when called."""
+    module, *names = functions.split()
+    found = [late(f"attncli.loading.{module}", function) for function in names]
+    return Format(name, tuple(suffixes.split()), begins, found[0], (*found[1:], None)[0], binary)
+
+
 FORMATS = (
-    Format(
-        "PyTorch",
-        (),
-        lambda head: re.match(_TORCH_START, head) is not None,
-        late("attncli.loading.torch_file", "read_torch"),
-        binary=True,
-    ),
-    Format(
-        "NPY",
-        (".npy",),
-        lambda head: head.startswith(b"\x93NUMPY"),
-        late("attncli.loading.npy", "read_npy"),
-        late("attncli.loading.npy", "describe_npy"),
-        binary=True,
-    ),
-    Format(
-        "NPZ",
-        (".npz",),
-        lambda head: head.startswith((b"PK\3\4", b"PK\5\6")),
-        late("attncli.loading.npz", "read_npz"),
-        late("attncli.loading.npz", "describe_npz"),
-        binary=True,
-    ),
-    Format(
+    _format("PyTorch", "", _like(_TORCH), "torch_file read_torch", binary=True),
+    _format("NPY", ".npy", _like(_NPY), "npy read_npy describe_npy", binary=True),
+    _format("NPZ", ".npz", _like(_ZIP), "npz read_npz describe_npz", binary=True),
+    _format(
         "safetensors",
-        (".safetensors",),
-        _begins_as_safetensors,
-        late("attncli.loading.safetensors", "read_safetensors"),
-        late("attncli.loading.safetensors", "describe_safetensors"),
+        ".safetensors",
+        _like(_SAFETENSORS),
+        "safetensors read_safetensors describe_safetensors",
         binary=True,
     ),
-    Format("JSON", (".json",), _begins_as_json, late("attncli.loading.json_text", "read_json")),
-    Format(
-        "YAML", (".yaml", ".yml"), _begins_as_yaml, late("attncli.loading.yaml_text", "read_yaml")
-    ),
-    Format("CSV", (".csv", ".tsv"), bool, late("attncli.loading.table", "read_table")),
+    _format("JSON", ".json", _begins_as_json, "json_text read_json"),
+    _format("YAML", ".yaml .yml", _begins_as_yaml, "yaml_text read_yaml"),
+    _format("CSV", ".csv .tsv", bool, "table read_table"),
 )
-_CHECKPOINT_INDEX = Format(
-    "index of safetensors",
-    (),
-    _begins_as_json,
-    late("attncli.loading.safetensors", "read_index"),
-    late("attncli.loading.safetensors", "describe_index"),
-)
+_CHECKPOINT_INDEX = _format("index", "", _begins_as_json, "safetensors read_index describe_index")
 
 
 def format_of(source: Source) -> Format:
@@ -160,11 +150,8 @@ def _refuse_foreign(source: Source, head: bytes) -> None:
     if source.suffix == ".onnx" and head.startswith(_ONNX_START):
         raise InputError(f"{source.name} is an ONNX file, which is not read", hint=_ONNX)
     if source.name.endswith(_INDEX_OF_PICKLES):
-        raise InputError(
-            f"{source.name} says which pickle of a checkpoint holds what; pickles are never read",
-            hint="save the model as safetensors, in Python: "
-            'model.save_pretrained("folder", safe_serialization=True)',
-        )
+        what = f"{source.name} says which pickle of a checkpoint holds what"
+        raise InputError(f"{what}; pickles are never read", hint=_AS_SAFETENSORS)
 
 
 def _is_bracketed(source: Source, head: bytes) -> bool:

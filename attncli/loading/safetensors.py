@@ -27,15 +27,10 @@ __all__ = ["describe_index", "describe_safetensors", "read_index", "read_safeten
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {
-    **{
-        f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}")
-        for kind in "UI"
-        for size in (1, 2, 4, 8)
-    },
-    **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
-    "BOOL": np.dtype(np.bool_),
-    "BF16": BFLOAT16,
+    f"{code[0].upper()}{8 * int(code[1])}": np.dtype(f"<{code}")
+    for code in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8")
 }
+_DTYPES |= {"BOOL": np.dtype(np.bool_), "BF16": BFLOAT16}
 
 
 class _Tensor(NamedTuple):
@@ -65,11 +60,8 @@ def read_safetensors(source: Source) -> LoadedMapping:
 def describe_safetensors(source: Source) -> list[Member]:
     """Return the shape and dtype of every tensor, from the header."""
     tensors, _ = _header(source)
-    return [Member(name, tensor.shape, _word(tensor.dtype)) for name, tensor in tensors.items()]
-
-
-def _word(dtype: str) -> str:
-    return dtype_name(_DTYPES[dtype]) if dtype in _DTYPES else dtype
+    words = {dtype: dtype_name(stored) for dtype, stored in _DTYPES.items()}
+    return [Member(name, t.shape, words.get(t.dtype, t.dtype)) for name, t in tensors.items()]
 
 
 def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
@@ -88,11 +80,11 @@ def _header(source: Source) -> tuple[dict[str, _Tensor], dict[str, str]]:
     prefix = source.part(0, 8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or not 2 <= length <= source.size - 8:
-        msg = f"{source.name} is not a safetensors file, or is truncated within its header"
-        raise InputError(msg)
+        what = "is not a safetensors file, or is truncated within its header"
+        raise InputError(f"{source.name} {what}")
     if length > _HEADER_LIMIT:
-        msg = f"{source.name}: expected a header of at most {_HEADER_LIMIT} bytes; found {length}"
-        raise InputError(msg)
+        what = f"expected a header of at most {_HEADER_LIMIT} bytes; found {length}"
+        raise InputError(f"{source.name}: {what}")
     try:
         text = source.part(8, length).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -115,19 +107,14 @@ def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
     dtype, shape, ends = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
     full = f"{source.name}#{printable(name)}"
     if not (isinstance(dtype, str) and _sizes(shape) and _sizes(ends) and len(ends) == 2):
-        msg = (
-            f"{full}: expected a header with dtype, shape of at most {MOST_AXES} axes and "
-            "two data_offsets"
-        )
-        raise InputError(msg)
+        wanted = f"dtype, shape of at most {MOST_AXES} axes and two data_offsets"
+        raise InputError(f"{full}: expected a header with {wanted}")
     if dtype in _DTYPES:
         claimed = math.prod(shape) * _DTYPES[dtype].itemsize
         if claimed != ends[1] - ends[0]:
-            msg = (
-                f"{full} has an inconsistent header: {dtype} of shape {tuple(shape)} takes "
-                f"{claimed} bytes; its data_offsets {ends} span {ends[1] - ends[0]}"
-            )
-            raise InputError(msg)
+            what = f"{dtype} of shape {tuple(shape)} takes {claimed} bytes"
+            span = f"its data_offsets {ends} span {ends[1] - ends[0]}"
+            raise InputError(f"{full} has an inconsistent header: {what}; {span}")
     return _Tensor(dtype, tuple(shape), base + ends[0], base + ends[1])
 
 
@@ -144,8 +131,7 @@ def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
     """The format wants the tensors one behind the other, and nothing else in the file."""
     for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.end)):
         if tensor.start != start or tensor.end < start:
-            msg = f"{source.name} has a header with tensors that overlap or leave holes"
-            raise InputError(msg)
+            raise InputError(f"{source.name} has a header with tensors that overlap or leave holes")
         start = tensor.end
     if start != source.size:
         problem = "is truncated" if start > source.size else "is longer than its header says"
@@ -166,9 +152,8 @@ def read_index(source: Source) -> LoadedMapping:
     def entry(name: str) -> object:
         contents = held(places[name])
         if name not in contents.entries:
-            raise InputError(
-                f"{contents.name} holds no {printable(name)}, though {source.name} says so"
-            )
+            what = f"holds no {printable(name)}, though {source.name} says so"
+            raise InputError(f"{contents.name} {what}")
         return contents.entries[name]
 
     return LoadedMapping(LazyEntries(places, entry), source.name, source.folder, dump=True)
@@ -187,15 +172,12 @@ def _places(source: Source) -> dict[str, str]:
     found = json_tree(source, source.text())
     places = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(places, dict) or not places:
-        raise InputError(
-            f"{source.name}: expected the index of a checkpoint, with weight_map; found none"
-        )
+        what = "expected the index of a checkpoint, with weight_map; found none"
+        raise InputError(f"{source.name}: {what}")
     for name, file in places.items():
         if not isinstance(file, str) or Path(file).name != file or file in ("", "-", ".."):
-            raise InputError(
-                f"{source.name}: expected the name of a file beside it for {printable(name)}; "
-                f"found {quoted(str(file))}"
-            )
+            what = f"expected the name of a file beside it for {printable(name)}"
+            raise InputError(f"{source.name}: {what}; found {quoted(str(file))}")
     return places
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import itertools
-import re
 import stat
 import sys
 from contextlib import contextmanager, suppress
@@ -31,7 +30,6 @@ __all__ = [
     "TEXT_LIMIT",
     "Source",
     "is_file",
-    "is_readable",
     "no_collection",
     "open_source",
     "refusals",
@@ -57,15 +55,9 @@ _OF_STREAMS = ("/dev/", "/proc/")
 # No system takes longer ones; a text of a million letters is no name at all.
 _LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-# Numbers where the name of a file should be.
-_NUMBERS = re.compile(r"[-+\d.,;\s]*\d[\d.,;\s]*")
-_NUMBERS_HINT = (
-    "this is read as the name of a file: write the numbers into one; in YAML a list stands in "
-    "brackets, [1, 2, 3]"
-)
 BOM = b"\xef\xbb\xbf"
-_BARE = (
-    "if it holds bare numbers, give them shape and dtype in Python: "
+_AS_UTF8 = (
+    "save a text as UTF-8; bare numbers get shape and dtype in Python: "
     'np.save("x.npy", np.fromfile(file, np.float32).reshape(shape))'
 )
 
@@ -104,22 +96,28 @@ class Source(NamedTuple):
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
-            line, byte = _place(data, error.start)
-            wrong = f"the byte 0x{data[error.start]:02x} (byte {byte} of the line)"
-            msg = f"{self.name}: line {line}: expected UTF-8 text; found {wrong}"
-            raise InputError(msg, hint="save it as UTF-8") from error
+            wrong = f"found the byte 0x{data[error.start]:02x}"
+            raise self._no_text(data, error.start, f"UTF-8 text; {wrong}") from error
 
     def text_bytes(self, limit: int | None = None) -> bytes:
         """Return all of it, as `text` does, but not decoded yet."""
         if self.size > (limit or TEXT_LIMIT):
             raise too_long(self.name, limit or TEXT_LIMIT)
         # What is no text mostly begins as none: that need not be read whole.
-        _refuse_binary(self.part(0, 2**16), self.name)
-        data = self.part(0, self.size).removeprefix(BOM)
-        _refuse_binary(data, self.name)
+        for length in (2**16, self.size):
+            data = self.part(0, length)
+            if data.startswith(_UTF16):
+                raise self._no_text(data, 0, "UTF-8 text; found UTF-16 or UTF-32")
+            if b"\0" in data:
+                raise self._no_text(data, data.find(b"\0"), "text; found a NUL byte")
         if not data or data.isspace():
             raise InputError(f"{self.name} is empty")
-        return data
+        return data.removeprefix(BOM)
+
+    def _no_text(self, data: bytes, at: int, what: str) -> InputError:
+        line, byte = data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)
+        place = f"{self.name}: line {line}: expected {what} (byte {byte} of the line)"
+        return InputError(place, hint=_AS_UTF8)
 
     def array(
         self,
@@ -155,19 +153,11 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     return source
 
 
-def is_file(path: str) -> bool:
-    """Return whether `path` names a regular file: what can be read more than once."""
+def is_file(path: str, *, or_pipe: bool = False) -> bool:
+    """Return whether `path` names a regular file, or a pipe, such as the shell's ``<(command)``."""
     try:
-        return path != "-" and Path(path).is_file()
-    except ValueError:  # with a NUL
-        return False
-
-
-def is_readable(path: str) -> bool:
-    """Return whether `path` names a file or a pipe, such as the shell's ``<(command)``."""
-    try:
-        return path != "-" and (Path(path).is_file() or Path(path).is_fifo())
-    except (OSError, ValueError):
+        return path != "-" and (Path(path).is_file() or (or_pipe and Path(path).is_fifo()))
+    except (OSError, ValueError):  # with a NUL, or too long
         return False
 
 
@@ -258,14 +248,10 @@ def missing(path: Path, name: str) -> InputError:
     if path.is_symlink():
         target = printable(str(path.readlink()))
         return InputError(f"{name} is a link to {target}, which does not exist")
-    if name.startswith("-"):
-        return InputError(
-            f"expected a file; found {name}, which looks like an option",
-            hint="the option before it needs a file",
-        )
-    hint = _NUMBERS_HINT if _NUMBERS.fullmatch(path.name) else None
     if not path.parent.is_dir():
-        hint = hint or f"there is no folder {printable(str(path.parent))}"
+        hint: str | None = f"there is no folder {printable(str(path.parent))}"
+        return InputError(f"{name} does not exist", hint=hint)
+    hint = "the option before it needs a file" if name.startswith("-") else None
     with suppress(OSError):
         entries = itertools.islice(path.parent.iterdir(), _MOST_ENTRIES)
         # q.csv is not meant by k.csv, though they are as alike as q.csv and q.cvs.
@@ -273,19 +259,3 @@ def missing(path: Path, name: str) -> InputError:
         names = [entry.name for entry in entries if entry.name[:1] == first and entry.is_file()]
         hint = hint or did_you_mean(path.name, names, likeness=_ALIKE)
     return InputError(f"{name} does not exist", hint=hint)
-
-
-def _refuse_binary(data: bytes, name: str) -> None:
-    if data.startswith(_UTF16):
-        msg = f"{name}: expected UTF-8 text; found UTF-16 or UTF-32"
-        raise InputError(msg, hint="save it as UTF-8")
-    at = data.find(b"\0")
-    if at >= 0:
-        line, byte = _place(data, at)
-        msg = f"{name}: line {line}: expected text; found a NUL byte (byte {byte} of the line)"
-        raise InputError(msg, hint=_BARE)
-
-
-def _place(data: bytes, at: int) -> tuple[int, int]:
-    """Return the line of a byte, and which byte of the line it is; both count from 1."""
-    return data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)

@@ -36,8 +36,6 @@ from attncli.loading.number import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
     from attncli.loading.source import Source
@@ -224,11 +222,14 @@ def _long(table: _Table) -> LoadedArray | None:
     """Read a long table of plain numbers, perhaps below a header; None where it is another."""
     reader = table.reader()
     try:
-        first, line, second = next(reader), reader.line_num, next(reader, [])
+        first, line = next(reader), reader.line_num
+        second: Row = next(reader, [])
     except csv.Error:
         return None
-    headings = find_headings(first, second, None, table.source.header)
-    if headings.column or headings.truths or len(first) != len(second):
+    if len(first) != len(second):
+        return None
+    headings = find_headings(first, second, [], table.source.header)
+    if headings.column:
         return None
     values = _plain_numbers(_behind(table.data, line) if headings.row else table.data, table)
     if values is None or values.shape[1] != len(first):
@@ -341,16 +342,12 @@ def _array(table: _Table, headings: Headings, rows: list[Row]) -> LoadedArray:
     if start and not headings.certain:
         _refuse_numbers_among_labels(table, rows, top)
     flat = [cell for cells in body for cell in cells[start:]]
-    if headings.truths:
-        numbers, good = _truths(flat)
-    else:
-        numbers, good = _numbers(flat, decimal_commas=table.decimal_commas)
+    values, good = _truths(flat) or _numbers(flat, decimal_commas=table.decimal_commas)
     if good < len(flat):
         row, at = divmod(good, width - start)
-        raise _wrong_cell(table, rows, top + row, start + at, truths=headings.truths)
-    values = np.frombuffer(numbers).reshape(-1, width - start)
+        raise _wrong_cell(table, rows, top + row, start + at)
     found = LoadedArray(
-        values.astype(np.bool_) if headings.truths else values,
+        values.reshape(-1, width - start),
         table.source.name,
         tuple(cells[0] for cells in body) if start else None,
         tuple(rows[0][start:]) if top else None,
@@ -377,41 +374,41 @@ def _refuse_numbers_among_labels(table: _Table, rows: list[Row], top: int) -> No
         raise table.wrong(what, table.line_of(row, rows[row], 0), 1, PLAINLY)
 
 
-def _numbers(cells: Row, *, decimal_commas: bool) -> tuple[array[float], int]:
+def _truths(cells: Row) -> tuple[npt.NDArray[Any], int] | None:
+    """Return the truth values of cells, and how many they are; None where others are among them."""
+    if not is_truth(cells[0]) or not all(map(is_truth, cells)):
+        return None
+    return np.array([cell.strip().lower() == "true" for cell in cells]), len(cells)
+
+
+def _numbers(cells: Row, *, decimal_commas: bool) -> tuple[npt.NDArray[Any], int]:
     """Return the numbers of cells, and at which cell that is none they end."""
     if decimal_commas:
         cells = "\0".join(cells).replace(",", ".").split("\0")  # no cell holds NUL
     numbers = array("d")
     with suppress(ValueError):
         numbers.extend(map(float, cells))
-    wrong = [int(at) for at in np.flatnonzero(np.isinf(numbers)) if re.search(r"\d", cells[at])]
+    values = np.frombuffer(numbers)
+    wrong = [int(at) for at in np.flatnonzero(np.isinf(values)) if re.search(r"\d", cells[at])]
     joined = "".join(cells)
     if not joined.isascii() or "_" in joined:
         wrong += [at for at, cell in enumerate(cells) if not cell.isascii() or "_" in cell]
-    return numbers, min([len(numbers), *wrong])
+    return values, min([len(values), *wrong])
 
 
-def _truths(cells: Row) -> tuple[array[float], int]:
-    words = [cell.strip().lower() for cell in cells]
-    other = (at for at, word in enumerate(words) if word not in ("true", "false"))
-    return array("d", [word == "true" for word in words]), next(other, len(words))
-
-
-def _wrong_cell(table: _Table, rows: list[Row], row: int, at: int, *, truths: bool) -> InputError:
+def _wrong_cell(table: _Table, rows: list[Row], row: int, at: int) -> InputError:
     cells, cell = rows[row], rows[row][at]
-    expected = "true or false" if truths else "a number"
-    what = f"expected {expected}; found {quoted(cell) if cell.strip() else 'an empty cell'}"
+    what = f"expected a number; found {quoted(cell) if cell.strip() else 'an empty cell'}"
     try:
         parse_number(cell.replace(",", ".") if table.decimal_commas else cell)
     except NumberOverflowError as error:
         what = str(error)
-    hint = _MASK if truths else _hint(cell.strip())
-    return table.wrong(what, table.line_of(row, cells, at), at + 1, hint)
+    return table.wrong(what, table.line_of(row, cells, at), at + 1, _hint(cells, cell.strip()))
 
 
-def _hint(cell: str) -> str:
+def _hint(cells: Row, cell: str) -> str:
     """Return how a cell that is no number is mended."""
-    if cell.lower() in ("true", "false", "yes", "no"):
+    if any(map(is_truth, cells)) or cell.lower() in ("yes", "no"):
         return _MASK
     if is_hole(cell):
         return _FILL

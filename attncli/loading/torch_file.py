@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.errors.text import first_few, printable
+from attncli.errors.text import printable
 from attncli.loading.contents import Contents, LazyEntries, LoadedArray, LoadedMapping
 from attncli.loading.npy import entry_of
 from attncli.numerics.dtypes import as_bfloat16
@@ -25,9 +25,7 @@ __all__ = ["read_torch"]
 
 # For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
 _CONVERT = (
-    "install torch (pip install attncli[torch]), or where it is, in Python: "
-    'x = torch.load("x.pt", map_location="cpu"), of a tuple or list of layers first '
-    "x = x[0], and of a tensor "
+    "install torch (pip install attncli[torch]), or where it is, in Python, of a tensor "
     'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
@@ -55,9 +53,9 @@ def read_torch(source: Source) -> Contents:
         ) from error
     if isinstance(held, torch.Tensor):
         found = _entry(held, source.name)
-        return (
-            found if isinstance(found, LoadedArray) else LoadedArray(np.asarray(found), source.name)
-        )
+        if isinstance(found, LoadedArray):
+            return found
+        return LoadedArray(np.asarray(found), source.name)
     entries = dict(_flat(held, "", 0))
     if not any(isinstance(value, torch.Tensor) for value in entries.values()):
         raise InputError(f"{source.name}: expected tensors; found none")
@@ -77,12 +75,10 @@ def _check_archive(source: Source) -> None:
             infos = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
         raise InputError(f"{source.name} is a damaged PyTorch file: {error}") from error
-    sizes: list[int] = [info.file_size for info in infos]
-    packed = [info.filename for info in infos if info.compress_type != 0]
-    described = sum(
-        size for size, info in zip(sizes, infos, strict=True) if info.filename.endswith("data.pkl")
-    )
-    if packed or sum(sizes) > source.size or described > _MOST_DESCRIBED:
+    packed = any(info.compress_type != 0 for info in infos)
+    size = sum(info.file_size for info in infos)
+    described = sum(info.file_size for info in infos if info.filename.endswith("data.pkl"))
+    if packed or size > source.size or described > _MOST_DESCRIBED:
         raise InputError(f"{source.name} is not a PyTorch file as torch.save writes it")
 
 
@@ -110,10 +106,8 @@ def _entry(value: Any, name: str) -> object:
             return entry_of(as_bfloat16(tensor.contiguous().view(torch.int16).numpy()), name)
         values = tensor.numpy()
     except (RuntimeError, TypeError) as error:
-        kind = first_few([str(value.dtype), str(value.layout)])
-        raise InputError(
-            f"{name}: expected a dense tensor of real numbers; found {kind}"
-        ) from error
+        what = f"found {value.dtype}, {value.layout}"
+        raise InputError(f"{name}: expected a dense tensor of real numbers; {what}") from error
     if values.dtype.kind not in "fiub":
         raise InputError(f"{name}: expected real numbers; found dtype {values.dtype.name}")
     return entry_of(values, name)

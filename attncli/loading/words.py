@@ -51,12 +51,8 @@ def _words(source: Source, found: object) -> tuple[str, ...] | None:
     """Return a list of words; refuse a mapping, and a list of anything else."""
     if isinstance(found, dict):
         lists = [str(name) for name, entry in found.items() if isinstance(entry, list)]
-        raise InputError(
-            f"{source.name}: expected a list of labels; found a mapping",
-            hint=f"name one of its entries, as {source.name}#{printable(lists[0])}"
-            if lists
-            else None,
-        )
+        hint = f"name one of its entries, as {source.name}#{printable(lists[0])}" if lists else None
+        raise InputError(f"{source.name}: expected a list of labels; found a mapping", hint=hint)
     if not isinstance(found, list):
         return None
     for word in found:
@@ -68,21 +64,17 @@ def _words(source: Source, found: object) -> tuple[str, ...] | None:
 def _from_table(source: Source, text: str) -> tuple[str, ...] | None:
     """Return the only column of CSV that is not empty; None where there is none."""
     named, data = separator_line(text.encode())
-    for separator in _SEPARATORS if named is None else (named,):
-        reader = csv.reader(
-            io.StringIO(data.decode(), newline=""), delimiter=separator, strict=True
-        )
+    for separator in (named,) if named else _SEPARATORS:
+        lines = io.StringIO(data.decode(), newline="")
         try:
-            rows = [row or [""] for row in reader]
+            rows = [row or [""] for row in csv.reader(lines, delimiter=separator, strict=True)]
         except csv.Error:
             continue
         rows = rows[int(named is not None and rows[:1] == [[""]]) :]  # the end of the first line
         wide = next((row for row in rows if any(row[1:])), None)
         if named and wide:
-            raise InputError(
-                f"{source.name}: expected one label in each row; found {printable(wide[1])!r} "
-                f"behind {printable(wide[0])!r}"
-            )
+            found = f"{printable(wide[1])!r} behind {printable(wide[0])!r}"
+            raise InputError(f"{source.name}: expected one label in each row; found {found}")
         even = len({len(row) for row in rows if row != [""]}) == 1
         if wide is None and (named or (even and any(row[0] for row in rows))):
             return tuple(row[0] for row in rows) or None

@@ -23,14 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["is_direct", "refuse_inputs", "refuse_unwritable", "whole_file"]
 
+_MAY, _ROOM = "name a file that you may write", "free some space, or name a file on another disk"
 _HINTS = {
     errno.ENOTDIR: "name a file in a folder",
-    errno.EISDIR: "name a file, not a folder",
-    errno.EACCES: "name a file that you may write, in a folder that you may write",
-    errno.EPERM: "name a file that you may write, in a folder that you may write",
-    errno.EROFS: "name a file on a disk that can be written",
-    errno.ENOSPC: "free some space, or name a file on another disk",
-    errno.EDQUOT: "free some space, or name a file on another disk",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _MAY),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _ROOM),
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or save less",
     errno.EBUSY: "name another file and copy it there afterwards",
 }
@@ -52,16 +49,6 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
     Only regular files are replaced. Devices, named pipes and ``/dev/stdout``,
     ``/dev/fd/N`` are written directly. A file in a folder that takes no new files
     is refused, as ``sed -i`` does: written in place it could end up half written.
-
-    Parameters
-    ----------
-    path : str
-        The file to write.
-
-    Yields
-    ------
-    BinaryIO
-        Writable; for a regular file also readable and seekable.
 
     Raises
     ------
@@ -85,17 +72,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
 
 
 def is_direct(path: str) -> bool:
-    """Tell whether `path` is written directly because it is no regular file.
-
-    Parameters
-    ----------
-    path : str
-        An output file, which need not exist.
-
-    Returns
-    -------
-    bool
-        True for a device, a named pipe, ``/dev/stdout`` and the like.
+    """Tell whether `path` is written directly, being a device, a pipe, ``/dev/stdout`` or the like.
 
     Raises
     ------
@@ -115,18 +92,8 @@ def is_direct(path: str) -> bool:
 def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """Refuse an output that is one of the inputs, or is named twice.
 
-    Files are compared as files, so links and different spellings do not hide them.
-    Devices, pipes and descriptors may be given as often as one likes.
-
-    Parameters
-    ----------
-    outputs, inputs : iterable of str
-        File names, without ``#NAME``; the input ``-`` is standard input.
-
-    Raises
-    ------
-    OutputError
-        For the first such output.
+    Files are compared as files, so links and different spellings do not hide them. The input ``-``
+    is standard input. Devices, pipes and descriptors may be given as often as one likes.
     """
     read = {_identity(path): path for path in inputs}
     written: dict[object, str] = {}
@@ -148,18 +115,7 @@ def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def refuse_unwritable(outputs: Iterable[str]) -> None:
-    """Refuse outputs that cannot be written, before anything is computed for them.
-
-    Parameters
-    ----------
-    outputs : iterable of str
-        File names.
-
-    Raises
-    ------
-    OutputError
-        As by `whole_file`.
-    """
+    """Refuse outputs that cannot be written, as `whole_file`, before anything is computed."""
     for path in outputs:
         if not is_direct(path):
             target = Path(path).resolve()
@@ -282,19 +238,15 @@ def _created(path: str, temporary: Path) -> BinaryIO:
     except OSError as error:
         folder = str(temporary.parent)
         if isinstance(error, FileNotFoundError) and not temporary.parent.exists():
-            raise _no_folder(path, folder) from error
+            raise OutputError(
+                f"cannot write {path}: the folder {folder} does not exist",
+                hint=f"create it first (mkdir -p {shlex.quote(folder)}), or name another",
+            ) from error
         raise OutputError(
             f"cannot write {path}: the folder {folder} takes no new files"
             f" ({(error.strerror or str(error)).lower()})",
             hint="name a file in a folder that you may write, or redirect the output of --format",
         ) from error
-
-
-def _no_folder(path: str, folder: str) -> OutputError:
-    return OutputError(
-        f"cannot write {path}: the folder {folder} does not exist",
-        hint=f"create it first (mkdir -p {shlex.quote(folder)}), or name another",
-    )
 
 
 def _keep_permissions(descriptor: int, old: os.stat_result) -> None:

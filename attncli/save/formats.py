@@ -79,20 +79,11 @@ def format_of(path: str, default: str | None = None) -> str:
 
 
 def write(stream: BinaryIO, results: Results, name: str) -> None:
-    """Write results to a stream.
+    """Write results to a stream, which need not be seekable, in a format of `FORMATS`.
 
     Every number is written so that reading gives it back exactly. CSV, TSV and NPY
     hold one array, CSV and TSV also one list of figures, NPZ arrays and labels, JSON
     and YAML everything; in JSON, −inf is null.
-
-    Parameters
-    ----------
-    stream : BinaryIO
-        Open for writing; need not be seekable.
-    results : Results
-        What to write.
-    name : str
-        A key of `FORMATS`.
 
     Raises
     ------
@@ -104,12 +95,7 @@ def write(stream: BinaryIO, results: Results, name: str) -> None:
 
 
 def save(files: Iterable[tuple[str, Results, str]]) -> None:
-    """Write results to files: all of them whole, or none at all.
-
-    Parameters
-    ----------
-    files : iterable of (path, Results, str)
-        Each file, what to write there, and a key of `FORMATS`.
+    """Write each of the results to its file in its format: all of them whole, or none at all.
 
     Raises
     ------

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["hold_table", "write_table"]
 
-# How errors call them.
-_KINDS = {",": "CSV", "\t": "TSV"}
-
 
 def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
     """Write the one array, or the one list of figures, as lines of cells."""
@@ -54,7 +51,7 @@ def _labelled(
 
 def _matrix(results: Results, separator: str) -> tuple[str, npt.NDArray[Any]]:
     """Return the array without leading axes of length 1, a vector as one column, and its name."""
-    kind = _KINDS[separator]
+    kind = {",": "CSV", "\t": "TSV"}[separator]
     name, array = results.one_array(kind)
     # lse has one axis less by nature: (1, L) is one head's column, not a row.
     natural = 1 if name == "lse" else 2

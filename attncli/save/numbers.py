@@ -27,17 +27,9 @@ def number_lines(matrix: Array, separator: str) -> Iterator[str]:
     "The same" holds for whoever reads the text in the dtype of the array, and for
     whoever reads it as float64 and narrows it afterwards.
 
-    Parameters
-    ----------
-    matrix : ndarray (rows, columns) of float16, float32 or float64
-    separator : str
-        What stands between two numbers.
-
-    Yields
-    ------
-    str
-        A line for each row, without its end: decimal numbers as Python writes them, ``inf``,
-        ``-inf`` or ``nan``. In a large matrix an exponent has no zero before it, as in ``1e-5``.
+    A line for each row of the matrix (rows, columns), without its end: decimal numbers as Python
+    writes them, ``inf``, ``-inf`` or ``nan``. In a large matrix an exponent has no zero before it,
+    as in ``1e-5``.
 
     References
     ----------

@@ -20,22 +20,11 @@ _OF_KEYS = ("key", "value", "dkey", "dvalue")
 
 
 class Results(NamedTuple):
-    """Named arrays and what belongs to them.
+    """Named arrays in the order in which they are written, and what belongs to them.
 
-    Attributes
-    ----------
-    arrays : mapping of str to ndarray of float32 or float64
-        In the order in which they are written: query, key, value, weights, context, scores, raw,
-        capped, lse.
-    query_labels, key_labels : tuple of str or None
-        Names of the queries and of the keys.
-    extra : mapping of str to object
-        What else a JSON or YAML file says, such as statistics: numbers, strings,
-        booleans, None, arrays, and lists and mappings of these.
-    layout : str or None
-        The option that says that three axes of weights begin with the batch, if they do.
-    labelled : bool
-        Tables name their rows and columns.
+    ``extra`` is what else a JSON or YAML file says, such as statistics: numbers, strings, booleans,
+    None, arrays, and lists and mappings of these. ``layout`` is the option that says that three
+    axes of weights begin with the batch, if they do; ``labelled`` tables name rows and columns.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from attncli.checkpoints.layers import Widths
     from attncli.checkpoints.names import Layer
-    from attncli.loading.info import FileInfo, MemberInfo
+    from attncli.loading.contents import Member
+    from attncli.loading.info import FileInfo
     from attncli.view.limits import Limits
 
 __all__ = ["LayerInfo", "info_dict", "info_parts"]
@@ -87,7 +88,7 @@ def info_dict(info: FileInfo, layers: Sequence[LayerInfo] = ()) -> dict[str, Any
     return found
 
 
-def _members(members: tuple[MemberInfo, ...], limits: Limits) -> Iterator[RenderableType]:
+def _members(members: tuple[Member, ...], limits: Limits) -> Iterator[RenderableType]:
     """Yield a table of members; two lines for each if the terminal is narrower."""
     rows = [_cells(member, limits) for member in members]
     columns = [
@@ -103,7 +104,7 @@ def _members(members: tuple[MemberInfo, ...], limits: Limits) -> Iterator[Render
         yield _indented(f"{_in_words(*cells)}{note and f': {note}'}")
 
 
-def _cells(member: MemberInfo, limits: Limits) -> list[str]:
+def _cells(member: Member, limits: Limits) -> list[str]:
     note = limits.known(_note(member.note or ""))
     if limits.width is not None:
         note = shorten(note, _NOTE_WIDTH, ellipsis=limits.known("…"))
@@ -128,7 +129,7 @@ def _note(text: str) -> str:
     return printable(text if len(text) <= _LONG_NOTE else f"{text[:half]} … {text[-half:]}")
 
 
-def _numbers(member: MemberInfo) -> tuple[str, str, str]:
+def _numbers(member: Member) -> tuple[str, str, str]:
     if member.numbers is None:
         return "", "", ""
     ends = (member.numbers.minimum, member.numbers.maximum)
@@ -181,7 +182,7 @@ def _texts(info: FileInfo, limits: Limits) -> Iterator[RenderableType]:
         yield Text(f"{name}: {text}", overflow="fold")
 
 
-def _member_dict(member: MemberInfo) -> dict[str, Any]:
+def _member_dict(member: Member) -> dict[str, Any]:
     numbers = member.numbers
     told = ("minimum", "maximum", "nonfinite", "nan", "inf", "minus_inf")
     least, most, *counts = (None if numbers is None else getattr(numbers, name) for name in told)
