@@ -27,7 +27,6 @@ __all__ = [
     "placed_at",
     "scaled",
     "shortest",
-    "stands_in_corner",
     "stated",
     "together",
     "windowed",

@@ -52,7 +52,6 @@ __all__ = [
     "measured",
     "pipeline_of",
     "present",
-    "projected_context",
     "query_rows",
     "softmax_over",
     "table",

@@ -27,8 +27,8 @@ from attncli.referee.evidence import (
     leaves_less,
     may_explain,
 )
-from attncli.referee.fits import FITTED, SHOWN
-from attncli.referee.fits.numbers import SCALE, fitted
+from attncli.referee.fits import FITTED, SCALE, SHOWN
+from attncli.referee.fits.numbers import fitted
 from attncli.referee.mistakes import TABLE
 from attncli.referee.mistakes import table as stages
 from attncli.referee.options import together

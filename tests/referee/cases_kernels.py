@@ -227,11 +227,6 @@ family(
         "misread_pages": lambda g: _pages(g, {3: (0, 5)}),
         "misread_pages @ another entry": lambda g: _pages(g, {3: (1, 3)}),
         "misread_pages @ two": lambda g: _pages(g, {3: (0, 5), 9: (0, 10)}),
-        "misread_pages @ exchanged": lambda g: g.attend(
-            v=g.v[
-                :, :, [*range(24), *range(40, 48), *range(32, 40), *range(24, 32), *range(48, 96)]
-            ]
-        ),
         "empty_page": lambda g: g.attend(k=_emptied(g.k, 16, 32), v=_emptied(g.v, 16, 32)),
         "last_key_lost": lambda g: g.attend(g.j < 95),
         "unscaled": lambda g: g.attend(scale=1),

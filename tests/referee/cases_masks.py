@@ -109,18 +109,6 @@ family(
     },
     options=lambda r: {"mask": _mask(r, 6, 6) & (np.arange(6) != 2)[:, None]},
 )
-for _dtype, _low in (("float64", -1e9), ("float64", -1e6), ("float32", -1e4)):
-    family(
-        f"mask/rounded {_dtype} {_low:.0e}",
-        {
-            "blind_rows_rounded": lambda g, d=_dtype, low=_low: (
-                softmax((g.scores().astype(d) + np.where(g["mask"], 0, low).astype(d)).astype("f8"))
-                @ g.v
-            )
-        },
-        dtype=_dtype,
-        options=lambda r: {"mask": _mask(r, 6, 6) & (np.arange(6) != 2)[:, None]},
-    )
 family(
     "mask/float16",
     {

@@ -1,181 +1,128 @@
-"""Which keys are cut off where no rule cuts them, read off a few rows of a context.
+"""Which keys are cut off where no rule cuts them: lengths, diagonals, windows, prefixes, chunks.
 
-Where a row sees keys a to b, running sums over its keys give the context of any such span,
-
-    c_ab = Σ_{a ≤ j < b} exp(s_j) v_j / Σ_{a ≤ j < b} exp(s_j)
-
-also behind an output projection. Each length of a batch entry, or each place of its queries, gives
-one span in each row; the numbers of the file tell which it is.
+Each length of a batch entry, or each place of its queries, gives one span of keys in each row; a
+few rows of the file tell which it is.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attncli.errors.text import counted
-from attncli.referee.fits.numbers import told
-from attncli.referee.fits.table import Fitting
+from attncli.referee.fits.rows import Rows, shown_by
+from attncli.referee.fits.table import Fitting, found, needs_of, told
 from attncli.referee.formats import Array, Ints
-from attncli.referee.mistakes import table as stages
 from attncli.referee.mistakes.masks import placed
-from attncli.referee.mistakes.table import Change, Mistake, Stage
-from attncli.referee.options import also_causal, placed_at, stands_in_corner, with_lengths
-from attncli.referee.pipeline import (
-    Pipeline,
-    causal,
-    evaluate,
-    keys_of,
-    lengths_of,
-    projected_context,
-    table,
-)
+from attncli.referee.options import also_causal, placed_at, with_lengths
+from attncli.referee.pipeline import Pipeline, Run, band, causal, keys_of, lengths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from attncli.problem.problem import Problem
+    from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
 
-__all__ = [
-    "FITTINGS",
-    "LOST",
-    "SLACK",
-    "TYPICAL",
-    "Family",
-    "Look",
-    "RunningSums",
-    "as_good",
-    "found_numbers",
-]
+__all__ = ["FITTINGS", "as_good"]
 
-# The spans of one row: where they begin, and the key behind their end, (n,) each.
-Spans = tuple[Ints, Ints]
-_NEEDS = frozenset({"batch", "heads"})
-# Most errors are this small a share of what is tolerated; those of a row of few keys may be so
-# large.
-TYPICAL, SLACK = 1 / 8, 8.0
-# What differences of running sums lose.
-LOST = 1e-10
-# Rows of a batch entry that are looked at, and columns of a projected context.
-_ROWS, _COLUMNS = 8, 64
+# A number of each batch entry.
+Found = tuple[int, ...]
+# Where spans begin and the key behind their end, one for each number.
+Spans = tuple[Ints | int, Ints | int]
 # Numbers that come so much nearer differ only by keys with next to no weight.
 _AS_GOOD = 1.05
-# More places of a diagonal would take seconds.
-_MOST_STEPS = 2**19
 
 
-class Family(NamedTuple):
-    """What may have been another number than the right one.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pattern:
+    """A rule with a number for each batch entry, in the place of what the problem states.
 
     Attributes
     ----------
-    numbers : ndarray of int (n,)
-    instead_of : set of str
+    name : str
+    right : callable
+        The number of each batch entry that makes the right answer; None where it makes no sense.
+    numbers : callable
+        All that the number may be.
+    instead_of : tuple of str
         The rules in the place of which the spans stand.
     spans : callable
-        A batch entry and a query in, the span of each number out.
-    right : sequence of int, of length B
-        The right number of each batch entry.
+        The problem, the position of a query and the numbers in, a span for each number out.
+    put : callable
+        The pipeline with the numbers that were found, or None.
+    words : callable
+        From these and the problem to what stands in the mistake's meaning.
+    accepts : callable
+        Whether such numbers are no other mistake.
+    shared : bool
+        It is one number for all batch entries.
+    option : callable
     """
 
-    numbers: Ints
-    instead_of: set[str]
-    spans: Callable[[int, int], Spans]
-    right: Sequence[int]
+    name: str
+    right: Callable[[Problem], Found | None]
+    numbers: Callable[[Problem], Ints]
+    spans: Callable[[Problem, int, Ints], Spans]
+    put: Callable[[Pipeline, Found], Pipeline | None]
+    words: Callable[[Found, Problem], tuple[str, ...]]
+    instead_of: tuple[str, ...] = ()
+    accepts: Callable[[Found, Problem], bool] = lambda *_: True
+    shared: bool = False
+    option: Callable[[Found, Problem], str] = lambda *_: ""
 
 
-class RunningSums:
-    """Running sums over the keys of one row: of exp(score), and of exp(score) · value."""
+def spanned(pattern: Pattern, cases: Sequence[Case]) -> Mistake | None:
+    """Return the mistake of the numbers that the rows of cases show."""
+    problem = cases[0].problem
+    right = pattern.right(problem)
+    if right is None or not all(map(shown_by, cases)):
+        return None
+    numbers = _found(pattern, cases, right)
+    if numbers is None or numbers == right or not pattern.accepts(numbers, problem):
+        return None
+    return found(
+        pattern.name,
+        lambda pipe: pattern.put(pipe, numbers),
+        *pattern.words(numbers, problem),
+        option=lambda problem: pattern.option(numbers, problem),
+    )
 
-    def __init__(self, scores: Array, value: Array, sink: float) -> None:
-        top = max(float(scores.max()), sink)
-        shares = np.exp(scores - top) if top > -math.inf else np.zeros(len(scores))
-        products = np.cumsum(shares[:, None] * value, axis=0)
-        self.shares = np.concatenate([[0.0], np.cumsum(shares)])
-        self.values = np.concatenate([np.zeros((1, value.shape[1])), products])
-        self.sink = math.exp(sink - top) if sink > -math.inf else 0.0
 
-    def contexts(self, first: Ints, end: Ints) -> Array:
-        """Return the contexts of spans, (n, E); 0 where no key is left."""
-        shares = self.shares[end] - self.shares[first] + self.sink
-        sums = self.values[end] - self.values[first]
-        return np.asarray(sums / np.where(shares > 0, shares, 1)[:, None])
+def _found(pattern: Pattern, cases: Sequence[Case], right: Found) -> Found | None:
+    """Return the number of each batch entry; None where no number makes what the files hold."""
+    problem, work = cases[0].problem, cases[0].question.work
+    keys, numbers = problem.shape[3], pattern.numbers(problem)
+    rows = [Rows(case, pattern.instead_of) for case in cases]
+
+    def errors_of(look: Rows, b: int, i: int) -> Array:
+        position = look.first_query + i + problem.visible.offset(b)
+        first, end = pattern.spans(problem, position, numbers)
+        work.spend(numbers.size)
+        spans = (np.broadcast_to(np.clip(side, 0, keys), numbers.shape) for side in (first, end))
+        return look.errors_of(b, i, *spans)
+
+    each: list[list[Array]] = []
+    for b in range(len(right)):
+        each.append([errors_of(look, b, i) for look in rows for i in look.some_wrong(b)])
+        if work.over:
+            return None
+    if pattern.shared:
+        each = [[error for own in each for error in own]] * len(each)
+    best = (_nearest(own, numbers, at) for own, at in zip(each, right, strict=True))
+    known = tuple(number for number in best if number is not None)
+    return known if len(known) == len(right) else None
 
 
-class Look:
-    """A case, and how far rows of its file are from the context of spans of keys.
-
-    Parameters
-    ----------
-    case : Case
-    instead_of : set of str
-        The rules in the place of which the spans stand.
-    """
-
-    def __init__(self, case: Case, instead_of: set[str]) -> None:
-        self._case, pipe = case, case.pipe
-        self.file, self.right = case.canonical("context"), case.right["context"]
-        lost = LOST * float(np.abs(self.right).max(initial=0.0))
-        self.error = max(pipe.file.resolution + lost, float(np.finfo(np.float64).tiny))
-        rules = {name: rule for name, rule in pipe.rules.items() if name not in instead_of}
-        self.scores = evaluate(pipe.but(rules=rules), case.part, memory=case.memory)["scores"]
-        value = case.run.operand("value")
-        value = np.repeat(value, self.scores.shape[1] // value.shape[1], axis=1)
-        self._value = np.broadcast_to(value, (len(self.scores), *value.shape[1:]))
-        none = np.full(self.scores.shape[1], -np.inf)
-        self.sinks = none if pipe.sinks is None else case.run.by_head(pipe.sinks).ravel()
-        count = self.file.shape[-1]
-        columns = np.unique(np.linspace(0, count - 1, min(count, _COLUMNS)).astype(int))
-        self._columns = slice(None) if pipe.output is None else columns
-
-    @property
-    def first_query(self) -> int:
-        """The query of the first row."""
-        return 0 if self._case.part.rows is None else self._case.part.rows[0]
-
-    def wrong_rows(self, b: int) -> list[int]:
-        """Return some of the rows of a batch entry that are wrong."""
-        with np.errstate(invalid="ignore"):
-            wrong = ~(np.abs(self.file[b] - self.right[b]) <= TYPICAL * self.error)
-        rows = np.flatnonzero(wrong.any(axis=(0, 2)))
-        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _ROWS)).astype(int))
-        return [int(row) for row in rows[some]]
-
-    def sums(self, b: int, h: int, i: int) -> RunningSums:
-        """Return the running sums of a row of a head."""
-        return RunningSums(self.scores[b, h, i], self._value[b, h], float(self.sinks[h]))
-
-    def errors_of(self, b: int, i: int, first: Ints, end: Ints) -> Array:
-        """Return the mean squared error of spans (n,) of keys in a row of a batch entry, (n,).
-
-        In units of what is tolerated; infinite where some error is far larger.
-        """
-        heads = range(self.scores.shape[1])
-        if self._case.pipe.output is not None:
-            contexts = np.stack([self.sums(b, h, i).contexts(first, end) for h in heads])
-            made = projected_context(self._case.run, contexts[None])[0]
-            error = np.abs(made - self.file[b, :, i, None])[..., self._columns]
-            within, squares = self._squares(error)
-            return np.where(within, squares, np.inf)
-        errors, left = np.zeros(first.size), np.arange(first.size)
-        for h in heads:
-            made = self.sums(b, h, i).contexts(first[left], end[left])
-            within, squares = self._squares(np.abs(made - self.file[b, h, i])[None])
-            errors[left[~within]] = np.inf
-            errors[left] += squares / len(heads)
-            left = left[within]
-            if not left.size:  # other heads make none of these good
-                break
-        return errors
-
-    def _squares(self, error: Array) -> tuple[Array, Array]:
-        """Return which spans are near everywhere, and their mean squares; error (..., n, E)."""
-        within = np.asarray((error <= SLACK * self.error).all(axis=(0, 2)))
-        shares = np.minimum(error, SLACK * self.error) / self.error
-        return within, np.square(shares).mean(axis=(0, 2))
+def _nearest(errors: list[Array], numbers: Ints, right: int) -> int | None:
+    """Return the number that rows show, or the one most like the right one; None if none is."""
+    if not errors:
+        return right
+    good = numbers[as_good(np.mean(errors, axis=0))]
+    return int(good[np.argmin(np.abs(good - right))]) if good.size else None
 
 
 def as_good(errors: Array) -> Ints:
@@ -185,427 +132,219 @@ def as_good(errors: Array) -> Ints:
     return np.flatnonzero(good)
 
 
-def found_numbers(cases: Sequence[Case], family: Family) -> tuple[int, ...] | None:
-    """Return the number of each batch entry that its rows show.
-
-    None where the files hold no context, or what no number makes, or what the right ones make.
-    """
-    if cases[0].pipe.value is None or any("context" not in case.files for case in cases):
-        return None
-    if not all(case.comparable for case in cases):
-        return None
-    looks = [Look(case, family.instead_of) for case in cases]
-    numbers = []
-    for b, right in enumerate(family.right):
-        errors = [
-            look.errors_of(b, i, *family.spans(b, look.first_query + i))
-            for look in looks
-            for i in look.wrong_rows(b)
-        ]
-        cases[0].question.work.spend(sum(error.size for error in errors))
-        if cases[0].question.work.over:
-            return None
-        if not errors:
-            numbers.append(right)
-            continue
-        good = family.numbers[as_good(np.mean(errors, axis=0))]
-        if not good.size:
-            return None
-        # Of those about as good the nearest to the right one.
-        numbers.append(int(good[np.argmin(np.abs(good - right))]))
-    return None if tuple(numbers) == tuple(family.right) else tuple(numbers)
+# What problems state, and the spans that other numbers give.
 
 
-def _mistake(
-    name: str,
-    meaning: str,
-    change: Change,
-    stage: Stage,
-    fix: str,
-    shows: str = "more than one key",
-    option: Callable[[Problem], str] = lambda _: "",
-    variant_of: tuple[str, ...] = (),
-) -> Mistake:
-    return Mistake(
-        name, meaning, change, stage, fix, shows, option, needs=_NEEDS, variant_of=variant_of
-    )
+def _lengths(problem: Problem) -> Ints:
+    return np.arange(1, problem.shape[3] + 1)
 
 
-def _positions(problem: Problem, b: int, i: int) -> int:
-    return i + problem.visible.offset(b)
+def _steps(problem: Problem) -> Ints:
+    most = max(problem.shape[2:])
+    return np.arange(-most, most + 1)
 
 
-def _ends(problem: Problem, positions: Ints) -> Spans:
-    """Return the keys that a query sees at each position; causal where no rule is stated."""
-    visible, keys = problem.visible, problem.shape[3]
+def _each(problem: Problem, number: int, *, of: bool = True) -> Found | None:
+    """Return a number for each batch entry, of problems for which it makes sense."""
+    return (number,) * problem.shape[0] if of else None
+
+
+def _has_band(problem: Problem) -> bool:
+    return problem.visible.causal or problem.visible.window is not None
+
+
+def _without_band(problem: Problem) -> bool:
+    """Return whether no causal rule and no window is stated, and there are rows to show one."""
+    return not _has_band(problem) and problem.shape[2] > 1
+
+
+def _diagonal(problem: Problem, position: int, numbers: Ints) -> Spans:
+    """Return the keys that a query sees at another position; causal where no rule is stated."""
+    visible = problem.visible
     left, right = visible.window or (None, None)
     if visible.causal or visible.window is None:
         right = 0
-    first = np.zeros_like(positions) if left is None else positions - left
-    end = np.full_like(positions, keys) if right is None else positions + right + 1
-    return np.clip(first, 0, keys), np.clip(end, 0, keys)
+    there = position + numbers
+    first = 0 if left is None else there - left
+    return first, problem.shape[3] if right is None else there + right + 1
 
 
-def _first(count: int) -> str:
-    """Return the words for the first so many keys, without their noun."""
-    return "the first" if count == 1 else f"the first {count}"
+def _windowed(problem: Problem, position: int, numbers: Ints) -> Spans:
+    """Return the keys in windows that reach so far to the left, or to both sides."""
+    left, right = problem.visible.window or (None, None)
+    reach = numbers if left == right else problem.shape[3] if right is None else right
+    return position - numbers, position + reach + 1
 
 
-# Lengths and padding.
-
-
-def other_lengths(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that batch entries have other lengths than the problem states."""
-    problem = cases[0].problem
-    right, numbers = lengths_of(problem), np.arange(problem.shape[3] + 1)
-    lengths = found_numbers(
-        cases,
-        Family(numbers, {"kv_lengths"}, lambda *_: (np.zeros_like(numbers), numbers), right),
-    )
-    moved = lengths is None
-    if lengths is None:
-        lengths = _lengths_in_corner(cases, numbers, right)
-    # Rows of zeros have more likely not been written.
-    if lengths is None or any(new == 0 < old for new, old in zip(lengths, right, strict=True)):
-        return None
-    steps = np.array(lengths) - np.array(right)
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        cut = pipe.with_rule("kv_lengths", keys_of(lengths))
-        return placed(cut, tuple(pipe.offsets + steps)) if moved else cut
-
-    name, meaning, fix = _lengths_in_words(problem, lengths)
-    return _mistake(
-        name,
-        meaning,
-        change,
-        stages.PADDING,
-        fix,
-        "more keys than these lengths",
-        lambda p: with_lengths(lengths, p, moved=moved),
-        ("other_padding",),
+def _with_window(pipe: Pipeline, numbers: Found) -> Pipeline:
+    left, right = pipe.problem.visible.window or (None, None)
+    reach = 0 if pipe.problem.visible.causal else numbers[0]
+    return pipe.with_rule(
+        "window", band(numbers[0], reach if left == right else right, pipe.offsets)
     )
 
 
-def _lengths_in_corner(
-    cases: Sequence[Case], numbers: Ints, right: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Return the lengths that files show if the last query stands at the last key of each."""
-    problem = cases[0].problem
-    ruled = problem.visible.causal or problem.visible.window is not None
-    moves_more = problem.alibi_slopes is not None or problem.rope is not None
-    if not (ruled and stands_in_corner(problem)) or moves_more:
+def _in_reach(steps: Found, problem: Problem) -> bool:
+    """Return whether diagonals leave some keys, and not all: else something else is wrong."""
+    _, _, queries, keys = problem.shape
+    end = keys - 1 if problem.visible.window is None else max(queries, keys)
+    offsets = [problem.visible.offset(b) + step for b, step in enumerate(steps) if step]
+    return all(-queries < offset < end for offset in offsets)
+
+
+def _reach(problem: Problem) -> int:
+    """Return how far the window reaches to the left; −1 where it has no end there."""
+    left, _ = problem.visible.window or (None, None)
+    return -1 if left is None else left
+
+
+def _is_padded(problem: Problem) -> bool:
+    visible = problem.visible
+    return visible.kv_lengths is not None or visible.key_padding_mask is not None
+
+
+def _offsets(steps: Found, problem: Problem) -> Found:
+    return tuple(problem.visible.offset(b) + step for b, step in enumerate(steps))
+
+
+def _with_prefix(pipe: Pipeline, prefixes: Found) -> Pipeline | None:
+    own = pipe.rules.get("causal")
+    if own is None:
         return None
-
-    def spans(b: int, i: int) -> Spans:
-        first, end = _ends(problem, _positions(problem, b, i) + numbers - right[b])
-        return np.minimum(first, numbers), np.minimum(end, numbers)
-
-    return found_numbers(cases, Family(numbers, {"kv_lengths", "causal", "window"}, spans, right))
+    return pipe.with_rule("causal", lambda run: run.called(own) | (run.j < run.by_entry(prefixes)))
 
 
-def _lengths_in_words(problem: Problem, lengths: tuple[int, ...]) -> tuple[str, str, str]:
-    """Return name, meaning and fix of the mistake that batch entries have these lengths."""
-    right = lengths_of(problem)
-    if problem.visible.kv_lengths is not None:
-        pairs = [
-            (f"batch entry {b}", f"{counted(new, 'key')} where {old} are right")
-            for b, (new, old) in enumerate(zip(lengths, right, strict=True))
-            if new != old
-        ]
-        return (
-            "other_lengths",
-            f"batch entries take other lengths: {told(pairs, 'takes')}",
-            "give each batch entry the length that the problem states",
-        )
-    return (
-        "padding_unasked",
-        (
-            f"the last keys do not count, like padding, {_beyond(problem)}: "
-            f"{_counting(problem.shape[3], lengths)}"
-        ),
-        "let every key count, or state the padding: kv_lengths (--kv-lengths)",
+def _with_chunks(pipe: Pipeline, sizes: Found) -> Pipeline:
+    def same(run: Run) -> Array:
+        return np.asarray(run.j // sizes[0] == (run.i + run.by_entry(pipe.offsets)) // sizes[0])
+
+    return pipe.with_rule("window", same)
+
+
+# Words.
+
+
+def _by_entry(numbers: Found, say: Callable[[int], str], verb: str) -> str:
+    """Say the number of each batch entry; once where it is the same in all."""
+    if len(set(numbers)) == 1:
+        return say(numbers[0])
+    return told(((f"batch entry {b}", say(n)) for b, n in enumerate(numbers)), verb)
+
+
+def _count_told(numbers: Found, problem: Problem) -> tuple[str, ...]:
+    return (_by_entry(numbers, lambda n: f"{n} of {problem.shape[3]} keys", "has"),)
+
+
+def _stands(steps: Found, problem: Problem) -> tuple[str, ...]:
+    """Say where the queries of batch entries stand."""
+    there = _by_entry(
+        _offsets(steps, problem), lambda n: f"key i {'−' if n < 0 else '+'} {abs(n)}", "at"
     )
+    return (there,)
 
 
-def _counting(keys: int, lengths: tuple[int, ...]) -> str:
-    """Say how many of the keys of each batch entry count."""
-    if len(set(lengths)) > 1:
-        pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
-        return told(pairs, "has")
-    return f"only {_first(lengths[0])} of {keys} {'counts' if lengths[0] == 1 else 'count'}"
+def _causal_and_lengths(lengths: Found, problem: Problem) -> str:
+    options = also_causal("top-left")(problem), with_lengths(lengths, problem, moved=False)
+    return " ".join(options) if all(options) else ""
 
 
-def _beyond(problem: Problem) -> str:
-    if problem.visible.key_padding_mask is None:
-        return "which the problem does not state"
-    return "beside that which the problem states"
-
-
-def causal_and_padding_unasked(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake of a causal mask beside padding, where the problem states neither."""
-    problem = cases[0].problem
-    visible, (_, _, queries, keys) = problem.visible, problem.shape
-    padded = visible.kv_lengths is not None or visible.key_padding_mask is not None
-    # Of one query, a causal mask is only another length.
-    if padded or visible.causal or visible.window is not None or queries == 1:
-        return None
-    numbers = np.arange(1, keys + 1)
-    lengths = found_numbers(
-        cases,
-        Family(
-            numbers,
-            set(),
-            lambda b, i: (
-                np.zeros_like(numbers),
-                np.minimum(numbers, max(_positions(problem, b, i) + 1, 0)),
-            ),
-            lengths_of(problem),
-        ),
-    )
-    if lengths is None:
-        return None
-
-    def option(problem: Problem) -> str:
-        options = also_causal("top-left")(problem), with_lengths(lengths, problem, moved=False)
-        return " ".join(options) if all(options) else ""
-
-    return _mistake(
-        "causal_and_padding_unasked",
-        "a causal mask is applied, and the last keys do not count, like padding; the problem "
-        "states "
-        f"neither: {_counting(keys, lengths)}",
-        lambda pipe: pipe.with_rule("kv_lengths", keys_of(lengths)).with_rule(
+LENGTHS = Pattern(
+    name="other_lengths",
+    right=lambda p: None if p.visible.kv_lengths is None else lengths_of(p),
+    numbers=_lengths,
+    instead_of=("kv_lengths",),
+    spans=lambda _, __, numbers: (0, numbers),
+    put=lambda pipe, lengths: pipe.with_rule("kv_lengths", keys_of(lengths)),
+    words=_count_told,
+    option=partial(with_lengths, moved=False),
+)
+OFFSET = Pattern(
+    name="another_offset",
+    right=lambda p: _each(p, 0, of=_has_band(p)),
+    numbers=_steps,
+    instead_of=("causal", "window"),
+    spans=_diagonal,
+    put=lambda pipe, steps: placed(pipe, _offsets(steps, pipe.problem)),
+    words=_stands,
+    accepts=_in_reach,
+    option=lambda steps, problem: placed_at(_offsets(steps, problem), problem),
+)
+WINDOW = Pattern(
+    name="another_window",
+    right=lambda p: _each(p, _reach(p), of=p.visible.window is not None and _reach(p) >= 0),
+    numbers=lambda problem: np.arange(problem.shape[3] + 1),
+    instead_of=("window",),
+    spans=_windowed,
+    put=_with_window,
+    words=lambda numbers, problem: (str(numbers[0]), str(_reach(problem))),
+    shared=True,
+)
+PATTERNS = (
+    LENGTHS,
+    replace(
+        LENGTHS,
+        name="padding_unasked",
+        right=lambda p: lengths_of(p) if p.visible.kv_lengths is None else None,
+    ),
+    Pattern(
+        name="causal_and_padding_unasked",
+        right=lambda p: lengths_of(p) if _without_band(p) and not _is_padded(p) else None,
+        numbers=_lengths,
+        spans=lambda _, position, numbers: (0, np.minimum(numbers, position + 1)),
+        put=lambda pipe, lengths: pipe.with_rule("kv_lengths", keys_of(lengths)).with_rule(
             "causal", causal(pipe.offsets)
         ),
-        stages.PADDING,
-        "leave causal mask and padding out, or state both: causal (--causal) and kv_lengths "
-        "(--kv-lengths)",
-        "more than one key, and more than these lengths",
-        option,
-    )
-
-
-def padding_on_the_left_unasked(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that the first keys are padding, which the problem does not state."""
-    problem = cases[0].problem
-    keys = problem.shape[3]
-    numbers = np.arange(keys)
-    counts = found_numbers(
-        cases,
-        Family(
-            numbers,
-            set(),
-            lambda *_: (numbers, np.full_like(numbers, keys)),
-            (0,) * problem.shape[0],
-        ),
-    )
-    if counts is None or (np.array(counts) >= lengths_of(problem)).any():
-        return None
-    pairs = [(f"batch entry {b}", f"its first {n}") for b, n in enumerate(counts) if n]
-    one = "key 0" if counts[0] == 1 else f"keys 0 to {counts[0] - 1}"
-    words = told(pairs, "loses") if len(set(counts)) > 1 else one
-    return _mistake(
-        "padding_on_the_left_unasked",
-        f"the first keys do not count, like padding, {_beyond(problem)}: {words}",
-        lambda pipe: pipe.with_rule("left", lambda run: run.j >= run.by_entry(counts)),
-        stages.PADDING,
-        "let every key count, or state the padding: key_padding_mask (--key-padding-mask)",
-        "as many keys",
-        # The second and the third are of a single query.
-        variant_of=("other_padding", "window_unasked", "another_window"),
-    )
-
-
-def other_padding(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that the padding at one end of the keys is longer or shorter."""
-    problem = cases[0].problem
-    mask, keys = problem.visible.key_padding_mask, problem.shape[3]
-    if mask is None:
-        return None
-    mask = np.broadcast_to(mask, (problem.shape[0], keys))
-    right = tuple(map(int, np.count_nonzero(mask, axis=1)))
-    sides = (side for side in ("first", "last") if (_real(side, right, keys) == mask).all())
-    if (side := next(sides, None)) is None:
-        return None
-    numbers = np.arange(keys + 1)
-    every = np.full_like(numbers, keys)
-    spans = (np.zeros_like(numbers), numbers) if side == "first" else (keys - numbers, every)
-    counts = found_numbers(cases, Family(numbers, {"key_padding_mask"}, lambda *_: spans, right))
-    if counts is None or not all(counts):
-        return None
-    pairs = [
-        (f"batch entry {b}", f"its {side} {counted(new, 'key')} where {old} are right")
-        for b, (new, old) in enumerate(zip(counts, right, strict=True))
-        if new != old
-    ]
-    real = _real(side, counts, keys)[:, None, None]
-    return _mistake(
-        "other_padding",
-        f"another key_padding_mask: {told(pairs, 'sees')}",
-        lambda pipe: pipe.with_rule("key_padding_mask", table(real)),
-        stages.PADDING,
-        "hide the keys that the problem hides, no more and no fewer",
-        "more keys than these",
-    )
-
-
-def _real(side: str, counts: Sequence[int], keys: int) -> Array:
-    """Return which keys are real (B, S), if so many at one end of them are."""
-    places = np.arange(keys) if side == "first" else np.arange(keys)[::-1]
-    return np.asarray(places < np.array(counts)[:, None])
-
-
-# Diagonals.
-
-
-def another_offset(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that causal rule and window lie at another diagonal."""
-    problem = cases[0].problem
-    visible, (batch, _, queries, keys) = problem.visible, problem.shape
-    unasked = not visible.causal and visible.window is None
-    most = max(queries, keys)
-    if (unasked and queries == 1) or most > _MOST_STEPS:  # only a length
-        return None
-    numbers = np.arange(-most, most + 1)
-    steps = found_numbers(
-        cases,
-        Family(
-            numbers,
-            {"causal", "window"},
-            lambda b, i: _ends(problem, _positions(problem, b, i) + numbers),
-            (most if unasked else 0,) * batch,
-        ),
-    )
-    # No rule at all, or one that leaves nothing, is something else.
-    end = keys - 1 if visible.window is None else most
-    if steps is None or any(
-        step and not -queries < visible.offset(b) + step < end for b, step in enumerate(steps)
-    ):
-        return None
-    offsets = tuple(visible.offset(b) + step for b, step in enumerate(steps))
-    moved = [b for b, step in enumerate(steps) if step or unasked]
-    if unasked:
-        name = "causal_unasked_at_another_offset"
-        meaning = "a causal mask is applied, but the problem is not causal: "
-        fix = (
-            "leave the causal mask out, or state that the problem is causal, and where its queries "
-        )
-        fix += "stand"
-    else:
-        name, meaning = "another_offset", "queries stand at other keys than the problem states: "
-        fix = "add the offset that the problem states to the index of a query: the number of keys "
-        fix += "that come before query 0"
-    return _mistake(
-        name,
-        meaning + _stands(offsets, moved),
-        lambda pipe: placed(pipe, offsets, unasked=unasked),
-        stages.CAUSAL,
-        fix,
-        option=lambda problem: placed_at(offsets, problem, causal=unasked),
-    )
-
-
-def _stands(offsets: tuple[int, ...], entries: Sequence[int]) -> str:
-    """Say where the queries of some batch entries stand."""
-    there = [f"i + {o}" if o > 0 else f"i − {-o}" if o else "i" for o in offsets]
-    if len(set(offsets)) == 1:
-        return f"query i at key {there[0]}"
-    return told(((f"query i of batch entry {b}", f"key {there[b]}") for b in entries), "at")
-
-
-def prefix_unasked(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that every query sees the first keys, beside those before it (T5)."""
-    problem = cases[0].problem
-    visible, keys = problem.visible, problem.shape[3]
-    # Of one query, a prefix is only another length.
-    if not visible.causal or visible.window is not None or problem.shape[2] == 1:
-        return None
-    numbers = np.arange(keys)
-    found = found_numbers(
-        cases,
-        Family(
-            numbers,
-            {"causal"},
-            lambda b, i: (
-                np.zeros_like(numbers),
-                np.maximum(numbers, min(max(_positions(problem, b, i) + 1, 0), keys)),
-            ),
-            (0,) * problem.shape[0],
-        ),
-    )
-    if found is None:
-        return None
-    prefixes = found
-    pairs = [(f"batch entry {b}", counted(n, "key")) for b, n in enumerate(prefixes)]
-    words = f"{_first(prefixes[0])} {'key' if prefixes[0] == 1 else 'keys'}"
-    if len(set(prefixes)) > 1:
-        words = f"the first keys ({told(pairs, 'has')})"
-
-    def change(pipe: Pipeline) -> Pipeline | None:
-        own = pipe.rules.get("causal")
-        if own is None:
-            return None
-        return pipe.with_rule(
-            "causal", lambda run: run.called(own) | (run.j < run.by_entry(prefixes))
-        )
-
-    return _mistake(
-        "prefix_unasked",
-        f"every query sees {words}, also those that stand before their end: a prefix, which the "
-        "problem does not state",
-        change,
-        stages.CAUSAL,
-        "hide later keys from the queries of the prefix, too; or state a mask in the place of the "
-        "causal rule",
-    )
-
-
-def chunks_unasked(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that a query sees only keys of its chunk, up to its own (Llama 4)."""
-    problem = cases[0].problem
-    batch, _, queries, keys = problem.shape
-    # Of one query, a chunk is only a window.
-    if not problem.visible.causal or queries == 1:
-        return None
-    sizes = np.arange(1, keys + 1)
-
-    def spans(b: int, i: int) -> Spans:
-        position = _positions(problem, b, i)
-        first = np.clip(position // sizes * sizes, 0, keys)
-        return first, np.full_like(sizes, min(max(position + 1, 0), keys))
-
-    # A chunk of all keys is none; beside a window, none is right.
-    windowless = problem.visible.window is None
-    found = found_numbers(
-        cases, Family(sizes, {"window"}, spans, (keys if windowless else 0,) * batch)
-    )
-    # A boundary that no other follows as far behind it is that of two parts of any length.
-    if found is None or len(set(found)) > 1 or not 1 < found[0] <= keys // 2:
-        return None
-    size = found[0]
-    return _mistake(
-        "chunks_unasked",
-        f"a query sees only keys of its own chunk of {size} tokens"
-        f"{'' if windowless else ', not in the window'}, as in the local layers of Llama 4",
-        lambda pipe: pipe.with_rule(
-            "window", lambda run: run.j // size == (run.i + run.by_entry(pipe.offsets)) // size
-        ),
-        stages.WINDOW,
-        "let a query see the keys that its window leaves, or without a window all before it",
-        "more keys than a chunk has",
-    )
-
-
-FITTINGS = tuple(
-    Fitting(look, _NEEDS)
-    for look in (
-        other_lengths,
-        causal_and_padding_unasked,
-        other_padding,
-        padding_on_the_left_unasked,
-        another_offset,
-        prefix_unasked,
-        chunks_unasked,
-    )
+        words=_count_told,
+        option=_causal_and_lengths,
+    ),
+    Pattern(
+        name="padding_on_the_left_unasked",
+        right=lambda problem: _each(problem, 0),
+        numbers=lambda problem: np.arange(problem.shape[3]),
+        spans=lambda problem, _, numbers: (numbers, problem.shape[3]),
+        put=lambda pipe, counts: pipe.with_rule("left", lambda run: run.j >= run.by_entry(counts)),
+        words=lambda counts, _: (_by_entry(counts, lambda n: f"the first {n}", "loses"),),
+        accepts=lambda counts, p: bool((np.array(counts) < lengths_of(p)).all()),
+    ),
+    OFFSET,
+    replace(
+        OFFSET,
+        name="causal_unasked_at_another_offset",
+        right=lambda p: _each(p, max(p.shape[2:]), of=_without_band(p)),
+        put=lambda pipe, steps: placed(pipe, _offsets(steps, pipe.problem), unasked=True),
+        option=lambda steps, p: placed_at(_offsets(steps, p), p, causal=True),
+    ),
+    Pattern(
+        name="prefix_unasked",
+        right=lambda p: _each(p, 0, of=p.visible.causal and p.visible.window is None),
+        numbers=lambda problem: np.arange(problem.shape[3]),
+        instead_of=("causal",),
+        spans=lambda _, position, numbers: (0, np.maximum(numbers, position + 1)),
+        put=_with_prefix,
+        words=lambda prefixes, _: (_by_entry(prefixes, lambda n: counted(n, "key"), "has"),),
+        accepts=lambda _, problem: problem.shape[2] > 1,
+    ),
+    Pattern(
+        name="chunks_unasked",
+        # A chunk of all keys is none; beside a window, none is right.
+        right=lambda p: _each(p, 0 if p.visible.window else p.shape[3], of=p.visible.causal),
+        numbers=_lengths,
+        instead_of=("window",),
+        spans=lambda _, position, numbers: (position // numbers * numbers, position + 1),
+        put=_with_chunks,
+        words=lambda sizes, _: (str(sizes[0]),),
+        # A boundary that no other follows as far behind it is that of two parts of any length.
+        accepts=lambda sizes, p: 1 < sizes[0] <= p.shape[3] // 2 and p.shape[2] > 1,
+        shared=True,
+    ),
+    WINDOW,
+    replace(
+        WINDOW,
+        name="window_unasked",
+        right=lambda p: _each(p, p.shape[3], of=p.visible.window is None),
+        # Of a single query at the first key, a window is padding by another name.
+        accepts=lambda _, p: p.shape[2] > 1 or any(p.visible.offsets),
+        option=lambda numbers, _: f"--window {numbers[0]}",
+    ),
 )
+FITTINGS = tuple(Fitting(partial(spanned, pattern), needs_of(pattern.name)) for pattern in PATTERNS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors.text import counted, first_few
-from attncli.referee.mistakes.table import UNWRITTEN, Change, Mistake
+from attncli.referee.fits.table import Fitting, found
 from attncli.referee.report import Cause
 from attncli.referee.verdict import canonical
 
@@ -15,16 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.referee.formats import Array, Bools
+    from attncli.referee.mistakes.table import Change, Mistake
     from attncli.referee.parts import Case, Question
     from attncli.referee.pipeline import Outputs, Pipeline, Run
 
-__all__ = ["nan_rows_told", "rows_of", "unwritten"]
+__all__ = ["FITTINGS", "nan_rows_told", "rows_of"]
 
 _OUTPUTS = ("context", "weights")
-_LINES = {
-    -1: ("row", "write every block of queries, the last one too where it is not full"),
-    -2: ("column", "write the whole width, the last block of it too where it is not full"),
-}
 
 
 def unwritten(cases: Sequence[Case]) -> Mistake | None:
@@ -38,8 +35,7 @@ def _empty_lines(cases: Sequence[Case], axis: int) -> Mistake | None:
     """Return the mistake of the rows (−1) or columns (−2) that are empty along an axis."""
     empty = {case.part: _empty(case, axis) for case in cases}
     masks = [mask for each in empty.values() for mask in each.values()]
-    count = sum(int(np.count_nonzero(mask)) for mask in masks)
-    if count == 0:
+    if not any(mask.any() for mask in masks):
         return None
 
     def change(pipe: Pipeline) -> Pipeline:
@@ -49,13 +45,7 @@ def _empty_lines(cases: Sequence[Case], axis: int) -> Mistake | None:
         own = empty.get(run.part, {})
         return outputs | {n: np.where(lines, 0, outputs[n]) for n, lines in own.items()}
 
-    all_heads = all(case.part.head is None for case in cases)
-    heads = _whole_heads(masks) if axis == -1 and all_heads else ()
-    if heads:
-        return _of_heads(heads, change)
-    # Of slices the count says nothing of the file.
-    of = sum(mask.size for mask in masks) if cases[0].whole else None
-    return _of_lines(axis, count, of, change)
+    return _told("row" if axis == -1 else "column", masks, change)
 
 
 def _empty(case: Case, axis: int) -> dict[str, Bools]:
@@ -63,55 +53,32 @@ def _empty(case: Case, axis: int) -> dict[str, Bools]:
 
     They are (B, H, L, 1) or (B, H, 1, ·); of one number they may be 0 by chance.
     """
-    found = {}
+    lines = {}
     # Columns of weights are keys: those without weight are lost, not unwritten.
     for name in _OUTPUTS if axis == -1 else _OUTPUTS[:1]:
-        if name not in case.files:
-            continue
-        file, right = case.canonical(name), case.right[name]
-        if file.shape == right.shape and (axis == -1 or file.shape[axis] > 1):
-            empty: Bools = (file == 0).all(axis, keepdims=True)
-            found[name] = empty & (right != 0).any(axis, keepdims=True)
-    return found
+        if name in case.files:
+            file, right = case.canonical(name), case.right[name]
+            if file.shape == right.shape and (axis == -1 or file.shape[axis] > 1):
+                empty: Bools = (file == 0).all(axis, keepdims=True)
+                lines[name] = empty & (right != 0).any(axis, keepdims=True)
+    return lines
 
 
-def _whole_heads(masks: Sequence[Bools]) -> tuple[int, ...]:
-    """Return the heads that are empty, if nothing else is, and not all of them are."""
-    found = {tuple(np.flatnonzero(mask.any(axis=(0, 2, 3))).tolist()) for mask in masks}
-    heads = found.pop()
-    whole = not found and all(mask[:, list(heads)].all() for mask in masks)
-    return heads if whole and len(heads) < masks[0].shape[1] else ()
-
-
-def _of_heads(heads: tuple[int, ...], change: Change) -> Mistake:
-    one = len(heads) == 1
-    return Mistake(
-        "heads_not_written",
-        f"{'head' if one else 'heads'} {first_few([str(head) for head in heads])} "
-        f"{'is' if one else 'are'} 0, as if nothing had been written, and the others are right",
-        change,
-        UNWRITTEN,
-        "write all heads; if several devices have some each, gather them, or add up what each of "
-        "them projects",
-        "more than one head",
-    )
-
-
-def _of_lines(axis: int, count: int, of: int | None, change: Change) -> Mistake:
-    noun, fix = _LINES[axis]
-    which = f"some {noun}s are" if of is None else _so_many(count, of, noun)
-    return Mistake(
-        f"{noun}s_not_written",
-        f"{which} 0, as if nothing had been written, and the others are right",
-        change,
-        UNWRITTEN,
-        fix,
-        "other numbers of queries" if noun == "row" else "other widths",
-    )
+def _told(noun: str, masks: Sequence[Bools], change: Change) -> Mistake:
+    """Return the mistake of empty lines (B, H, ·, ·): of whole heads, if nothing else is empty."""
+    heads = [tuple(np.flatnonzero(mask.any(axis=(0, 2, 3))).tolist()) for mask in masks]
+    whole = all(mask[:, list(own)].all() for mask, own in zip(masks, heads, strict=True))
+    if noun == "row" and whole and len({*heads}) == 1 and len(heads[0]) < masks[0].shape[1]:
+        heads_told = (
+            f"{'head' if len(heads[0]) == 1 else 'heads'} {first_few([*map(str, heads[0])])}"
+        )
+        return found("heads_not_written", change, heads_told)
+    count, of = sum(int(np.count_nonzero(mask)) for mask in masks), sum(m.size for m in masks)
+    return found(f"{noun}s_not_written", change, _so_many(count, of, noun))
 
 
 def _so_many(count: int, of: int, noun: str) -> str:
-    return f"{count:,} of {counted(of, noun)} {'is' if count == 1 else 'are'}"
+    return f"{count:,} of {counted(of, noun)}"
 
 
 def _not_again(_: Pipeline) -> None:
@@ -120,16 +87,8 @@ def _not_again(_: Pipeline) -> None:
 
 def nan_rows_told(count: int, of: int, *, alone: bool = False) -> Mistake:
     """Return the mistake that so many rows are NaN, perhaps beside another one."""
-    words = f"{_so_many(count, of, 'row')} NaN"
-    return Mistake(
-        "rows_of_nan",
-        f"{words}, and the others are right" if alone else words,
-        _not_again,
-        UNWRITTEN,
-        "look for what these rows divide or take: 0 by 0, a difference of infinities, memory that "
-        "nothing was written to",
-        "these rows",
-    )
+    rest = ", and the others are right" if alone else ""
+    return found("rows_of_nan", _not_again, _so_many(count, of, "row"), rest)
 
 
 def rows_of(question: Question, what: str) -> Cause | None:
@@ -137,37 +96,25 @@ def rows_of(question: Question, what: str) -> Cause | None:
 
     None where something else is wrong, too. Of any size: only files and answers are looked at.
     """
-    found = _rows(question, what)
-    if found is None:
-        return None
-    count, of = sum(int(np.count_nonzero(each)) for each in found), sum(e.size for e in found)
-    heads = _whole_heads([empty[..., None] for empty in found]) if what == "nothing" else ()
-    if what == "nan":
-        told = nan_rows_told(count, of, alone=True)
-    else:
-        told = _of_heads(heads, _not_again) if heads else _of_lines(-1, count, of, _not_again)
-    return Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
-
-
-def _rows(question: Question, what: str) -> list[Bools] | None:
-    """Return which rows (B, H, L) of each output are empty and should not be.
-
-    None if more than that is wrong.
-    """
     marked = {name: question.outputs[name].wrong for name in question.shaped}
     wrong = {name: each for name, each in marked.items() if each is not None and each.any()}
     if not question.comparable or not wrong or not set(wrong) <= set(_OUTPUTS):
         return None
-    found, widest = [], 0
+    rows: list[Bools] = []
     for name, places in wrong.items():
         file: Array = question.shaped[name]
         answer = canonical(question.problem, name, question.outputs[name].answer)
         odd = np.isnan(file) if what == "nan" else file == 0
-        empty = odd.all(axis=-1) & (answer != 0).any(axis=-1)
-        if (places & ~empty[..., None]).any():
+        empty = odd.all(axis=-1, keepdims=True) & (answer != 0).any(axis=-1, keepdims=True)
+        if (places & ~empty).any():
             return None
-        found.append(empty)
-        widest = max(widest, places.shape[-1])
-    # One number may be 0 by chance.
-    several = widest > 1 or sum(int(np.count_nonzero(each)) for each in found) > 1
-    return found if several else None
+        rows.append(empty)
+    count, of = sum(int(np.count_nonzero(each)) for each in rows), sum(e.size for e in rows)
+    if count == 1 and all(places.shape[-1] == 1 for places in wrong.values()):
+        return None  # one number may be 0 by chance
+    nan = nan_rows_told(count, of, alone=True)
+    told = nan if what == "nan" else _told("row", rows, _not_again)
+    return Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
+
+
+FITTINGS = (Fitting(unwritten, of_part=True),)

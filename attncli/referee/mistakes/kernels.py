@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools
 
-__all__ = ["BLOCKS", "CAUSAL_BLOCKS", "ONLINE", "SPLITS", "with_zeros"]
+__all__ = ["BLOCKS", "CAUSAL_BLOCKS", "ONLINE", "SPLITS"]
 
 # Keys that are taken at once: one, or a block.
 ONLINE_SIZES = (1, 4, *SIZES)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BLIND_ROWS",
     "CAUSAL",
-    "FROM_LENGTHS",
     "HIDING",
     "MASKS",
     "PADDING",
@@ -52,7 +51,6 @@ __all__ = [
     "TOGETHER",
     "WINDOW",
     "placed",
-    "unmasked",
 ]
 
 # Rules on keys, as sentences call them.
@@ -236,7 +234,6 @@ PADDING.add(
 # Segments.
 
 SEGMENTS = Rows()
-FROM_LENGTHS = "take the ends of the sequences from the cumulative lengths, which begin with 0"
 
 
 def _left_out(problem: Problem) -> str:

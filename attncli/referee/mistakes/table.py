@@ -18,7 +18,18 @@ from attncli.referee.pipeline import Pipeline
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
 
-__all__ = ["PRECISION", "SIZES", "UNWRITTEN", "WORDS", "Change", "Mistake", "Rows", "Stage"]
+__all__ = [
+    "PRECISION",
+    "SIZES",
+    "WORDS",
+    "Change",
+    "Mistake",
+    "Rows",
+    "Stage",
+    "fields_of",
+    "where_it_applies",
+    "words_beside",
+]
 
 # The right pipeline in, the deviating one out; None where the mistake makes no sense for it.
 Change = Callable[[Pipeline], Pipeline | None]
@@ -28,13 +39,13 @@ SIZES = (8, 16, 32, 64, 128)
 _EVERY = "almost any input"
 
 
-def _read_words() -> dict[str, dict[str, str]]:
-    """Return the words of each family; places of a family's parameter are in braces."""
-    with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as file:
+def words_beside(module: str) -> dict[str, dict[str, str]]:
+    """Return the rows of ``words.csv`` beside a module; parameters are in braces."""
+    with Path(module).with_name("words.csv").open(encoding="utf-8", newline="") as file:
         return {row.pop("family"): row for row in csv.DictReader(file)}
 
 
-WORDS = _read_words()
+WORDS = words_beside(__file__)
 _CONTEXT = frozenset({"context"})
 
 
@@ -276,14 +287,14 @@ class Rows:
         An option may depend on the problem.
         """
         family = name if name in WORDS else family or name
-        made = {**self._usual, **_fields(WORDS.get(family), words), **more}
+        made = {**self._usual, **fields_of(WORDS.get(family), words), **more}
         variants = (*made.pop("variant_of", ()), *variant_of)
         if made.pop("ordered", False):
             variants += tuple(row.name for row in self.rows if row.family == family)
         self.rows.append(
             Mistake(
                 name,
-                change=_where_it_applies(change, parameters),
+                change=where_it_applies(change, parameters),
                 option=option if callable(option) else _stated(option),
                 family=family,
                 variant_of=tuple(other for other in variants if other != name),
@@ -320,7 +331,7 @@ class Rows:
             )
 
 
-def _fields(row: Mapping[str, str] | None, words: tuple[Any, ...]) -> dict[str, Any]:
+def fields_of(row: Mapping[str, str] | None, words: tuple[Any, ...]) -> dict[str, Any]:
     """Return the fields of `Mistake` that a row of ``words.csv`` holds, for a family's words."""
     if row is None:
         return {}
@@ -339,7 +350,9 @@ def tuple_of(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _where_it_applies(change: Callable[..., Pipeline], parameters: tuple[Any, ...]) -> Change:
+def where_it_applies(
+    change: Callable[..., Pipeline | None], parameters: tuple[Any, ...] = ()
+) -> Change:
     """Return a change of a pipeline alone: None where the mistake makes no sense for it."""
 
     def changed(pipe: Pipeline) -> Pipeline | None:

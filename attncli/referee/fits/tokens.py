@@ -1,0 +1,300 @@
+"""Keys and values of other tokens, pages of a cache that are read in the place of others, or zeros.
+
+Every number c of a context is Σ_j p_j v_j / Σ_j p_j with p_j = exp(score_j), so that
+
+    Σ_j p_j (v_j − c) = 0
+
+over the keys that were read. This sum is linear in how often each page counts, of the entry's own
+pages and of those of other batch entries. Of a page of zeros p_j is 1, or v_j is 0.
+
+References
+----------
+Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving with
+PagedAttention", for pages and the table of their blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.referee.fits.counts import whole_counts
+from attncli.referee.fits.rows import SLACK, TYPICAL, Rows, shown_by
+from attncli.referee.fits.table import at_first, found, told
+from attncli.referee.formats import FLOAT64
+from attncli.referee.mistakes.inputs import emptied
+from attncli.referee.pipeline import Pipeline, Run, evaluate, lengths_of, turned_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from attncli.referee.formats import Array, Ints
+    from attncli.referee.mistakes.table import Mistake
+    from attncli.referee.parts import Case
+
+__all__ = ["FITTINGS"]
+
+# Keys of a page, the most first; keys of all batch entries together.
+_SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
+# So many equations for each page, at least.
+_EQUATIONS = 2
+# Of a page of zeros: keys, as all pairs of them are its ends; rows that are looked at; pairs that
+# are worked out; and what is told instead of something simpler leaves so much less.
+_MOST_ENDS, _ROWS, _NEAREST, _NEARER = 1024, 4, 64, 2.0
+_KINDS = (("key", "value"), ("key",), ("value",))
+# Products of all rows with all tokens of all heads and columns.
+_MOST_PRODUCTS = 5e8
+# The batch entry and the key that is read at each place of a batch entry, (S,) each.
+Read = tuple["Ints", "Ints"]
+
+
+def _reread(name: str, reads: Sequence[Read], sides: tuple[str, ...]) -> Mistake:
+    """Return the mistake that each batch entry reads these keys, values or both."""
+
+    def change(pipe: Pipeline) -> Pipeline:
+        pipe = turned_inputs(pipe)
+        made = {}
+        for side in sides:
+            rows = getattr(pipe, side)
+            each = [rows[entry % len(rows), :, key].swapaxes(0, 1) for entry, key in reads]
+            made[side] = np.stack(each)
+        return pipe.but(**made)
+
+    pairs = [pair for b, read in enumerate(reads) for pair in _told(b, *read)]
+    return found(
+        name,
+        change,
+        " and ".join(f"{side}s" for side in sides),
+        told(dict.fromkeys(pairs), "at"),
+    )
+
+
+def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
+    """Yield which tokens stand at which places of a batch entry, where they are not its own."""
+    moved = np.stack([entry - b, key - np.arange(len(key))])
+    ends = np.flatnonzero((np.diff(moved) != 0).any(axis=0)) + 1
+    for start, stop in pairwise([0, *ends.tolist(), len(key)]):
+        if moved[:, start].any():
+            source = "" if entry[start] == b else f" of batch entry {entry[start]}"
+            yield (
+                f"{int(key[start])} to {int(key[stop - 1])}{source}",
+                f"{start} to {stop - 1}" + f" of batch entry {b}",
+            )
+
+
+# Under a causal rule, row i sees one place more than the row before it. Once it is known which
+# tokens stand at the places before, each token that may stand at place i gives one context, and the
+# file tells which it is.
+
+
+def misplaced_tokens(case: Case) -> Mistake | None:
+    """Return the mistake that keys and values of other tokens stand at some places."""
+    batch, _, queries, keys = case.problem.shape
+    if (
+        shown_by(case) != "context"
+        or set(case.pipe.rules) != {"causal"}
+        or any(case.pipe.offsets)
+        or not 2 < queries <= keys
+        or math.prod(case.problem.shape) * case.right["context"].shape[3] > _MOST_PRODUCTS
+    ):
+        return None
+    rows, own = Rows(case, {"causal"}), np.arange(keys)
+    for sides in _KINDS:
+        case.question.work.spend(rows.scores.size * rows.value.shape[3])
+        each = [_decoded(rows, b, sides) for b in range(batch)]
+        tokens = [one for one in each if one is not None]
+        if len(tokens) == batch and any((one != own).any() for one in tokens):
+            reads = [(np.full(keys, b), one) for b, one in enumerate(tokens)]
+            return _reread("tokens_misplaced", reads, sides)
+    return None
+
+
+def _decoded(rows: Rows, b: int, sides: tuple[str, ...]) -> Ints | None:
+    """Return the token at each place of a batch entry; what no query sees has its own."""
+    scores, value, file = rows.scores[b], rows.value[b], rows.file[b]
+    with np.errstate(under="ignore"):
+        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    own = np.arange(value.shape[1])
+    tokens = own.copy()
+    keys, values = (tokens if side in sides else own for side in ("key", "value"))
+    for i in range(file.shape[1]):
+        before = shares[:, i, keys[:i]]
+        sums, total = np.matmul(before[:, None], value[:, values[:i]]), before.sum(axis=1)
+        new = shares[:, i] if "key" in sides else shares[:, i, [i]]
+        what = value if "value" in sides else value[:, [i]]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            made = (sums + new[..., None] * what) / (total[:, None] + new)[..., None]
+        apart = np.abs(made - file[:, i, None]).max(axis=(0, 2))
+        best = int(np.nanargmin(apart)) if np.isfinite(apart).any() else i
+        # A token with next to no weight is as good as any other: it is taken for its own.
+        tokens[i] = i if apart[i] <= max(2 * apart[best], TYPICAL * rows.error) else best
+        if not apart[tokens[i]] <= SLACK * rows.error:
+            return None
+    return tokens
+
+
+# Pages of a cache.
+
+
+class _Sums:
+    """What the keys of some batch entry would add to the sum of a query, which is 0.
+
+    Parameters
+    ----------
+    case : Case
+    by : int
+        Each batch entry reads the keys and values of the entry so many after it.
+
+    Attributes
+    ----------
+    shares : ndarray (B, H, L, S)
+        exp(score) as share of the right denominator.
+    """
+
+    def __init__(self, case: Case, by: int = 0) -> None:
+        batch, heads, _, keys = case.problem.shape
+        entry, head = np.indices((batch, heads))
+        places = (entry + by) % batch, head // (heads // case.pipe.key.shape[1])
+        lengths = np.array(lengths_of(case.problem))[places[0][:, 0], None, None, None]
+        pipe = case.pipe.but(rules={}, places={"key": places, "value": places})
+        scores = evaluate(pipe, case.part)["scores"]
+        seen = case.run.seen if by == 0 else np.arange(keys) < lengths
+        with np.errstate(over="ignore"):
+            self.shares = np.where(seen, np.exp(scores - case.right["lse"]), 0)
+        self.value = Run(pipe, case.part, FLOAT64, None).operand("value")
+        self.file = case.canonical("context")
+
+    def differences(self, b: int, i: int) -> Array:
+        """Return how far the values are from the context of a row, (S, H, E)."""
+        return np.asarray(self.value[b] - self.file[b, :, i, None]).swapaxes(0, 1)
+
+    def of(self, b: int, i: int) -> Array:
+        """Return what each key adds, (S, H · E)."""
+        made = self.shares[b, :, i].T[..., None] * self.differences(b, i)
+        return np.asarray(made.reshape(len(made), -1))
+
+
+def _has_pages(case: Case) -> bool:
+    """Return whether a case is of plain keys and values, one a batch entry."""
+    batch, _, _, keys = case.problem.shape
+    key = case.pipe.key
+    plain = set(case.pipe.rules) <= {"causal", "window", "kv_lengths", "query_lengths"}
+    return (
+        shown_by(case) == "context"
+        and plain
+        and case.pipe.sinks is None
+        and key.shape[0] == batch
+        and bool(np.isfinite(case.canonical("context")).all())
+        and batch * keys <= _MOST_KEYS
+    )
+
+
+def misread_pages(case: Case) -> Mistake | None:
+    """Return the mistake that pages of keys and values are read in the place of others."""
+    if not _has_pages(case):
+        return None
+    batch, _, _, keys = case.problem.shape
+    sums = [_Sums(case, by) for by in range(batch)]
+    errors = np.abs(sums[0].file - case.right["context"]).max(axis=(1, 3))
+    reads = []
+    for b in range(batch):
+        own = np.full(keys, b), np.arange(keys)
+        wrong = np.flatnonzero(errors[b] > case.pipe.file.resolution)
+        case.question.work.spend(batch * keys)
+        if wrong.size:
+            each = [of.of(b, int(wrong[-1])) for of in sums]
+            read = _read(each, TYPICAL * case.pipe.file.resolution)
+            if read is None or case.question.work.over:
+                return None
+            own = (b + read[0]) % batch, read[1]
+        reads.append(own)
+    return _reread("misread_pages", reads, ("key", "value"))
+
+
+def _read(each: Sequence[Array], error: float) -> Read | None:
+    """Return from which entry, so many further, and which key is read at each place."""
+    keys = len(each[0])
+    for size in _SIZES:
+        starts = np.arange(0, keys, size)
+        sums = np.concatenate([np.add.reduceat(one, starts, axis=0) for one in each])
+        if size >= keys or sums.shape[1] < _EQUATIONS * len(sums):
+            continue
+        usual = np.arange(len(sums)) < len(starts)
+        counts = whole_counts(sums @ sums.T, error, usual)
+        if counts is None:
+            continue
+        lost = np.flatnonzero(counts < usual)
+        added = np.repeat(np.arange(len(counts)), np.maximum(counts - usual, 0))
+        if not 0 < len(lost) == len(added):
+            return None
+        entry, key = np.zeros(keys, np.intp), np.arange(keys)
+        for place, source in zip(lost, added, strict=True):
+            by, page = divmod(int(source), len(starts))
+            at = slice(starts[place], starts[place] + size)
+            entry[at] = by
+            key[at] = np.minimum(starts[page] + np.arange(len(key[at])), keys - 1)
+        return entry, key
+    return None
+
+
+def empty_pages(case: Case) -> Mistake | None:
+    """Return the mistake that the keys, the values or both of one page are 0."""
+    keys = case.problem.shape[3]
+    if not _has_pages(case) or case.pipe.terms or not 1 < keys <= _MOST_ENDS:
+        return None
+    sums = _Sums(case)
+    errors = np.abs(sums.file - case.right["context"]).max(axis=(1, 3))
+    worst = np.argsort(-errors, axis=None, kind="stable")[:_ROWS]
+    rows = [tuple(map(int, np.unravel_index(at, errors.shape))) for at in worst]
+    case.question.work.spend(len(_KINDS) * keys * keys)
+    least, best = math.inf, None
+    for names in _KINDS:
+        left, page = _emptied(case, sums, rows, names)
+        if left < least / _NEARER:
+            least, best = left, (names, page)
+    if best is None:
+        return None
+    names, (start, stop) = best
+    return found(
+        "empty_page",
+        lambda pipe: emptied(turned_inputs(pipe), names, slice(start, stop)),
+        " and ".join(f"{name}s" for name in names),
+        f"{start} to {stop - 1}",
+    )
+
+
+def _emptied(
+    case: Case, sums: _Sums, rows: Sequence[tuple[int, ...]], names: tuple[str, ...]
+) -> tuple[float, tuple[int, int]]:
+    """Return what rows' sums leave where the best page of some inputs is zeros, and the page."""
+    known, changes = [], []
+    for b, i in rows:
+        own, lse = sums.of(b, i), case.right["lse"][b, :, i, 0]
+        shares = sums.shares[b, :, i].T[..., None]
+        if "key" in names:
+            with np.errstate(over="ignore"):
+                shares = np.where(shares > 0, np.exp(-lse)[:, None], 0)
+        away = sums.differences(b, i)
+        away = np.broadcast_to(-sums.file[b, :, i], away.shape) if "value" in names else away
+        known.append(own.sum(axis=0))
+        changes.append((shares * away).reshape(len(own), -1) - own)
+    right, change = np.concatenate(known), np.concatenate(changes, axis=1)
+    upto = np.concatenate([np.zeros((1, change.shape[1])), np.cumsum(change, axis=0)])
+    # Near along one direction, which is quickly seen.
+    along = np.random.default_rng(0).choice([-1.0, 1.0], len(right))
+    start, stop = np.triu_indices(len(upto), 1)
+    far = np.abs(right @ along + (upto @ along)[stop] - (upto @ along)[start])
+    near = np.argsort(far)[:_NEAREST]
+    left = np.square(right + upto[stop[near]] - upto[start[near]]).mean(axis=1)
+    at = int(left.argmin())
+    return math.sqrt(float(left[at])), (int(start[near[at]]), int(stop[near[at]]))
+
+
+FITTINGS = (
+    at_first(misplaced_tokens, "tokens_misplaced"),
+    at_first(misread_pages, "misread_pages"),
+    at_first(empty_pages, "empty_page"),
+)
