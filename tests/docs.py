@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-COMMANDS = ("compute", "heatmap", "explain", "check", "info", "capture")
+COMMANDS = ("compute", "heatmap", "explain", "check", "merge", "info", "capture")
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _PICTURE = re.compile(r"!\[[^]]*\]\(([^)]*)\)")
 

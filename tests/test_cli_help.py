@@ -24,7 +24,7 @@ FIRST = {
     "explain": (["--query", "--format"], []),
     "check": (["--expect", "--diagnose", "--diff", "--format"], ["How it is judged"]),
 }
-COMMANDS = [*FIRST, "info", "capture"]
+COMMANDS = [*FIRST, "merge", "info", "capture"]
 PLACES = ["https://attncli.github.io/attncli", "https://github.com/attncli/attncli/issues"]
 
 
@@ -49,7 +49,8 @@ def test_what_a_command_is_about_comes_first(command: str, attncli: Run) -> None
 @pytest.mark.parametrize("command", COMMANDS)
 def test_h_is_short_and_help_is_complete(command: str, attncli: Run) -> None:
     short, whole = (attncli(command, word).good().text for word in ("-h", "--help"))
-    assert len(short.splitlines()) <= 40 < len(whole.splitlines()) or command in ("info", "capture")
+    small = ("merge", "info", "capture")
+    assert len(short.splitlines()) <= 40 < len(whole.splitlines()) or command in small
     files, used = ([*sections(text)][:2] for text in (short, whole))
     assert files == used == ["Files", "Most used"]
     assert sections(short)["Most used"] == sections(whole)["Most used"]
@@ -104,6 +105,8 @@ def files(folder: Path) -> Path:
         np.savetxt(f"{name}.csv", array, delimiter=",")
         np.save(f"{name}.npy", array)
     np.save("out.npy", attention_oracle(*square.values())["context"])
+    for number in range(2):
+        np.savez(f"part{number}.npz", context=np.ones((3, 3)), lse=np.ones(3))
     (folder / "tokens.txt").write_text("the\ncat\nsat\n")
     return folder
 
@@ -120,5 +123,11 @@ def test_the_examples_run(command: str, files: Path, attncli: Run) -> None:
     for line in lines:
         program, *words = shlex.split(line)
         assert (program, words[0]) == ("attncli", command)
+        words = [file for word in words for file in _found(files, word)]
         ran = attncli(*words).good()
         assert not [words for words in ran.messages if words.startswith("error")]
+
+
+def _found(folder: Path, word: str) -> list[str]:
+    """The files that a shell finds for a word with a star."""
+    return sorted(path.name for path in folder.glob(word)) if "*" in word else [word]

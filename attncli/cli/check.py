@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,6 +17,7 @@ from attncli.cli.options import (
     PickOneOptions,
     ProblemOptions,
     RunOptions,
+    ShardOptions,
 )
 from attncli.cli.question import ask, refuse_average_of_one
 from attncli.cli.terminal import (
@@ -57,6 +59,7 @@ def check(
     average: AverageOptions,
     grads: GradientOptions,
     options: ProblemOptions,
+    shard: ShardOptions,
     run: RunOptions,
 ) -> None:
     """Judge another implementation's output, and name the mistake.
@@ -77,6 +80,7 @@ def check(
     from attncli.cli.dumps import dump_files, judge_files, options_of, tell_all
 
     refuse_average_of_one(pick, average)
+    options = options.of_part(shard)
     dumps = dump_files(options, judging)
     if dumps:
         if judging.diff or judging.beside:
@@ -222,6 +226,7 @@ def _outputs(
     from attncli.loading import read_array
     from attncli.numerics.dtypes import BFLOAT16
     from attncli.problem.arguments import real_array
+    from attncli.problem.shards import part_of_output
     from attncli.referee.answer_axes import AnswerAxes
 
     problem = question.problem
@@ -234,6 +239,11 @@ def _outputs(
     if "context" in read:
         question.warn_unprojected()
     _advise_on_orders(read, problem)
+    if problem.shard is not None:
+        read = {
+            n: replace(each, values=part_of_output(problem, n, each.values))
+            for n, each in read.items()
+        }
     axes = AnswerAxes(problem, question.whole, question.picked, averaged=average.average_heads)
     expected = {
         n: real_array(f"{n} ({files[n]})", axes.of(n, each.values, is_table=each.is_table))

@@ -20,7 +20,7 @@ from attncli.errors import UsageError
 
 __all__ = ["COMMANDS", "build", "usage_error"]
 
-COMMANDS = ("compute", "heatmap", "explain", "check", "info", "capture")
+COMMANDS = ("compute", "heatmap", "explain", "check", "merge", "info", "capture")
 _PROJECT = f"\b\nDocumentation: {DOCUMENTATION}\nQuestions and mistakes: {ISSUES}"
 
 

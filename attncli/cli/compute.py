@@ -16,6 +16,7 @@ from attncli.cli.options import (
     PickOptions,
     ProblemOptions,
     RunOptions,
+    ShardOptions,
 )
 from attncli.cli.output import Request, limits_of, streamed, write
 from attncli.cli.question import (
@@ -57,6 +58,7 @@ def compute(
     digits: DigitsOptions,
     grads: GradientOptions,
     options: ProblemOptions,
+    shard: ShardOptions,
     run: RunOptions,
 ) -> None:
     """Print attention weights and context.
@@ -69,6 +71,7 @@ def compute(
     Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
     refuse_average_of_one(pick, average)
+    options = options.of_part(shard)
     with advice(quiet=run.quiet):
         example = output.is_tables and not output.save
         asked = ask_or_read(

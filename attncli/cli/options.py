@@ -4,6 +4,7 @@ A command takes the dataclasses that it needs as parameters (`attncli.cli.comman
 that options of several commands are written once.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from attncli.cli.declaring import (
 from attncli.cli.terminal import note
 from attncli.errors import UsageError
 from attncli.errors.names import SHOWABLE, Align, MaskMeans, Pairing, PrecisionName, Score
+from attncli.errors.text import quoted, whole_number
 from attncli.numerics.indices import Indices, Picked, index_of, indices_in
 from attncli.problem.layout import LAYOUTS
 
@@ -46,6 +48,7 @@ __all__ = [
     "ProblemOptions",
     "RunOptions",
     "ScreenOptions",
+    "ShardOptions",
 ]
 
 
@@ -207,6 +210,12 @@ class ProblemOptions:
     query_labels: str | None = option(LABELS, "LABELS", "Names of the queries only.")
     key_labels: str | None = option(LABELS, "LABELS", "Names of the keys only.")
 
+    def of_part(self, shard: "ShardOptions") -> "ProblemOptions":
+        """Return the same options with the ranges of a part among them."""
+        made = copy(self)
+        vars(made).update(shard.given())
+        return made
+
     def given(self) -> dict[str, object]:
         """Return the options that were given, under their Python names."""
         values = {
@@ -224,6 +233,37 @@ class ProblemOptions:
             for name, value in values.items()
             if value is not None and value is not False
         }
+
+
+@dataclass(eq=False, repr=False)
+class ShardOptions:
+    """A part of the queries or of the keys, in its place."""
+
+    keys: str | None = option(
+        SHAPES,
+        "A:B",
+        "Only keys A to B - 1, in their place: causal, window, ALiBi, rope, masks, bias and "
+        "segments are those of the whole. A file of B rows or more holds the whole, one of B - A "
+        "rows the part alone. Sinks count in the part with key 0. attncli merge joins parts.",
+    )
+    queries: str | None = option(SHAPES, "A:B", "Only queries A to B - 1, in the same way.")
+
+    def given(self) -> dict[str, object]:
+        """Return the ranges that were given, under their Python names."""
+        return {
+            name: _part(f"--{name}", words)
+            for name, words in (("queries", self.queries), ("keys", self.keys))
+            if words is not None
+        }
+
+
+def _part(name: str, words: str) -> tuple[int, int | None]:
+    first, colon, last = (part.strip() for part in words.partition(":"))
+    start = whole_number(first) if first else 0
+    stop = whole_number(last) if last else None
+    if not colon or start is None or start < 0 or (last and (stop is None or stop <= start)):
+        raise UsageError(f"{name}: expected a range A:B, as 8192:16384; found {quoted(words)}")
+    return start, stop
 
 
 class _Pick:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.save.formats import Results
 
-__all__ = ["Request", "limits_of", "streamed", "write"]
+__all__ = ["Request", "limits_of", "save_of", "streamed", "write"]
 
 # Cells: an NPY file of more is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
@@ -74,7 +74,7 @@ class Request(NamedTuple):
         from attncli.save.files import refuse_inputs, refuse_unwritable
 
         names = _names_shown(output.show) or usual
-        saves = tuple(_save_of(text, names, chosen=bool(output.show)) for text in output.save or ())
+        saves = tuple(save_of(text, names, chosen=bool(output.show)) for text in output.save or ())
         paths = [save.path for save in saves]
         refuse_inputs(paths, inputs)
         refuse_unwritable(paths)
@@ -186,7 +186,7 @@ def _names_shown(show: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
+def save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     """Return what ``--save [NAME=]PATH`` asks for, where ``names`` are shown."""
     from attncli.save.formats import format_of
 

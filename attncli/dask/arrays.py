@@ -16,6 +16,7 @@ from attncli.dask.blocks import Block, block_outputs, merged, weights_of
 from attncli.errors import ShapeError, UsageError
 from attncli.numerics.positions import alibi_slopes as paper_slopes
 from attncli.problem.result import Attention
+from attncli.problem.shards import ARRAY_AXES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,22 +27,6 @@ Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Parts that one task merges: few enough that a worker holds them, many enough for a flat tree.
 _FAN_IN = 8
-# The axes of rules that are arrays, from behind; B, H, L and S may be 1 or missing.
-_AXES = {
-    "mask": "bhls",
-    "bias": "bhls",
-    "key_padding_mask": "bs",
-    "kv_lengths": "b",
-    "query_lengths": "b",
-    "query_offset": "b",
-    "segment_ids": "bl",
-    "kv_segment_ids": "bs",
-    "sinks": "h",
-    "alibi_slopes": "h",
-    "score_weight": "",
-    "score_vector": "",
-    "rope_frequencies": "",
-}
 
 
 def attention(
@@ -165,7 +150,7 @@ class _Graph(NamedTuple):
             rules = {**rules, "alibi_slopes": paper_slopes(heads)}
         arrays = {
             name: rules[name]
-            for name in _AXES
+            for name in ARRAY_AXES
             if rules.get(name) is not None and np.ndim(rules[name]) > 0
         }
         plain = {name: item for name, item in rules.items() if name not in arrays}
@@ -186,7 +171,7 @@ class _Graph(NamedTuple):
         """Return a rule with the chunks of the scores; a NumPy array as it is."""
         if not isinstance(array, da.Array):
             return np.asarray(array)
-        chunks, axes = self._chunks(), _AXES[name][-array.ndim :] if array.ndim else ""
+        chunks, axes = self._chunks(), ARRAY_AXES[name][-array.ndim :] if array.ndim else ""
         return array.rechunk(
             {at: chunks[axes[at]] if n > 1 else 1 for at, n in enumerate(array.shape)}
             if axes
@@ -312,7 +297,7 @@ class _Graph(NamedTuple):
     def _cut(self, name: str, place: tuple[int, ...], spans: dict[str, list[Span]]) -> Any:
         """Return the part of a rule for a block: the key of a chunk, or a NumPy array."""
         array = self.arrays[name]
-        axes = _AXES[name][-array.ndim :] if _AXES[name] else ""
+        axes = ARRAY_AXES[name][-array.ndim :] if ARRAY_AXES[name] else ""
         at = dict(zip("bhls", place, strict=False))
         if isinstance(array, da.Array):
             index = (at[axes[n]] if array.shape[n] > 1 else 0 for n in range(len(axes)))

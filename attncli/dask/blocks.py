@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.api import attention
 from attncli.engine.merging import merge
 from attncli.errors import AttnWarning
+from attncli.problem.shards import placed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ def block_outputs(
 ) -> tuple[Array, ...]:
     """Return the outputs of a block, in the order of `Block.outputs`.
 
-    Positions are those of the whole: the offset of the block's first query is shifted.
+    Positions and lengths are those of the whole.
 
     Parameters
     ----------
@@ -61,36 +62,12 @@ def block_outputs(
         Rules that are arrays, cut to the block. Lengths count from the start of the whole.
     """
     options = dict(block.rules) | dict(zip(names, arrays, strict=True))
-    first_query, first_key = block.start
-    offset = _offset(block, options)
-    if offset is not None:
-        options["query_offset"] = offset + first_query - first_key
-    for name, start, count in (
-        ("kv_lengths", first_key, key.shape[2]),
-        ("query_lengths", first_query, query.shape[2]),
-    ):
-        if options.get(name) is not None:
-            options[name] = np.clip(np.asarray(options[name]) - start, 0, count)
+    options = placed(options, block.start, block.whole, (query.shape[2], key.shape[2]))
     with warnings.catch_warnings():
         # A query may see no key of this block, and many of another one.
         warnings.simplefilter("ignore", AttnWarning)
         results = attention(query, key, value, outputs=block.outputs, **options)
     return tuple(getattr(results, name) for name in block.outputs)
-
-
-def _offset(block: Block, options: dict[str, Any]) -> Array | None:
-    """Return the offset of the whole, and take what says it out of the options."""
-    given, align = options.pop("query_offset", None), options.pop("causal_align", None)
-    positional = ("causal", "window", "alibi_slopes", "rope")
-    if not any(options.get(name) not in (None, False) for name in positional):
-        return None
-    if given is not None:
-        return np.asarray(given)
-    if align != "bottom-right":
-        return np.zeros((), int)
-    queries, keys = block.whole
-    lengths = options.get("kv_lengths")
-    return np.asarray(keys if lengths is None else lengths) - queries
 
 
 def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> tuple[Array, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from attncli.errors import ShapeError, UsageError
+from attncli.errors import DataError, ShapeError, UsageError
 from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def merge(
     Raises
     ------
     ShapeError
-        The parts do not have the same shapes.
+        The parts do not have the same shapes, or there is not one sink a head.
+    DataError
+        An lse is NaN or +inf.
     UsageError
         There is no part, or `sinks` is missing.
 
@@ -91,6 +93,9 @@ def merge(
         if sinks is None:
             raise UsageError(f"sinks_in={sinks_in!r} needs sinks, one logit a head")
         logits = np.asarray(sinks, np.float64).reshape(-1, 1)
+        heads = highest.shape[-2] if highest.ndim > 1 else 1
+        if len(logits) not in (1, heads):
+            raise ShapeError(f"sinks: expected {heads}, one a head; found {len(logits)}")
         highest = np.maximum(highest, logits)
     shift = np.where(np.isneginf(highest), 0.0, highest)
     total = np.zeros(shift.shape)
@@ -113,6 +118,8 @@ def merge(
 def _check_shapes(pairs: list[tuple[Array, Array]]) -> None:
     first_context, first_lse = pairs[0]
     for number, (context, lse) in enumerate(pairs):
+        if not (lse < np.inf).all():
+            raise DataError(f"part {number}: expected an lse below inf; found NaN or inf")
         if context.shape[:-1] != lse.shape:
             raise ShapeError(
                 f"part {number}: expected an lse for each row of the context, "

@@ -60,7 +60,8 @@ def load(
         Entries of the problem file, of what the configuration says, or ``wo``, ``bo`` and
         ``sinks`` of the checkpoint's layer, that are left out: ``"causal,mask"`` or their names.
     **options
-        Options that belong to the problem, under their Python names (``causal=True``,
+        ``queries=(0, 4096)`` and ``keys=(8192, 16384)`` for a part in its place, and other
+        options that belong to the problem, under their Python names (``causal=True``,
         ``alibi_slopes=True`` for ``--alibi``, ``checkpoint="model.safetensors#layer.0"``,
         ``tokens="a,b,c"``): arrays, or names of files.
 
@@ -120,7 +121,7 @@ def _name(file: object) -> str:
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
     for name in options:
-        if name not in KNOWN:
+        if name not in (*KNOWN, "queries", "keys"):
             meant = None if name in _SHOWING else _TAKEN_BY.get(name) or nearest_name(name)
             raise UnknownArgumentError(
                 f"load() got an unexpected keyword argument {name!r}", hint=meant

@@ -7,7 +7,7 @@ Every rule on how arguments must fit together is here. Where query, key and valu
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from attncli.errors.calling import by_known_names, completed, showing
 from attncli.errors.names import MaskMeans, Score
@@ -87,6 +87,8 @@ def pose(
     *,
     wo: ArrayLike | None = None,
     bo: ArrayLike | None = None,
+    queries: tuple[int, int | None] | None = None,
+    keys: tuple[int, int | None] | None = None,
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
     sources: Mapping[str, str] | None = None,
@@ -103,6 +105,11 @@ def pose(
         The context becomes context · wo + bo, its heads side by side: of packed inputs, or of
         inputs without an axis of heads.
     bo : array_like (out,), optional
+    queries, keys : (start, stop), optional
+        The problem of a part of the queries or of the keys, in its place: rules and positions are
+        those of the whole. An array of ``stop`` rows or more is that of the whole, and one of
+        ``stop - start`` rows is the part's. Sinks count in the part with key 0 alone, so that
+        `attncli.merge` of all parts gives the whole.
     query_labels, key_labels : sequence of str, optional
         Names of the L queries and the S keys, for tables and pictures.
     sources : mapping of str to str, optional
@@ -134,6 +141,14 @@ def pose(
     arguments.choice(named("mask_means"), given["mask_means"], _MASK_MEANS)
     arguments.choice(named("score"), given["score"], _SCORES)
     score: Score = given["score"]
+    shard = None
+    if queries is not None or keys is not None:
+        from attncli.problem.shards import shard_of  # noqa: PLC0415 - few problems are parts
+
+        labels = {"query_labels": query_labels, "key_labels": key_labels}
+        whole: dict[str, Any] = {"query": query, "key": key, "value": value, **labels}
+        whole, given, shard = shard_of(whole, given, queries, keys)
+        query, key, value, query_labels, key_labels = whole.values()
     q, k, v, form = inputs(named, query, key, value, given)
     shape = (*q.shape[:3], k.shape[2])
     widths = q.shape[3], k.shape[3]
@@ -173,4 +188,5 @@ def pose(
         query_labels=labels_of("query", named("query_labels"), query_labels, shape[2]),
         key_labels=labels_of("key", named("key_labels"), key_labels, shape[3]),
         unread=look if unread else None,
+        shard=shard,
     )

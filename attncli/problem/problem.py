@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from attncli.problem.layout import Layout
     from attncli.problem.output import OutputProjection
     from attncli.problem.projection import Projected
+    from attncli.problem.shards import Shard
     from attncli.problem.visibility import Visibility
 
 __all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
@@ -113,6 +114,9 @@ class Problem:
     made_from : Projected or None
         What query, key and value were made from, if known, so that `attncli.check` can name
         mistakes made there. The engine ignores it, and a selected part has none.
+    shard : Shard or None
+        Where a part begins in the whole, so that `attncli.check` can name mistakes of parts. All
+        other attributes are those of the part.
     """
 
     query: Array
@@ -136,6 +140,7 @@ class Problem:
     key_labels: tuple[str, ...] | None = None
     unread: Callable[[], tuple[Array, Array | None]] | None = None
     made_from: Projected | None = None
+    shard: Shard | None = None
 
     @property
     def arrays(self) -> list[Array]:

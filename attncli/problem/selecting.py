@@ -94,6 +94,7 @@ def _some_heads(problem: Problem, heads: tuple[int, ...], gone: str) -> Problem:
         bias=_pick(problem.bias, 1, heads),
         alibi_slopes=_pick(problem.alibi_slopes, 0, heads),
         sinks=_pick(problem.sinks, 0, heads),
+        shard=problem.shard and problem.shard._replace(sinks=_pick(problem.shard.sinks, 0, heads)),
         visible=problem.visible._replace(mask=_pick(problem.visible.mask, 1, heads)),
     )
 

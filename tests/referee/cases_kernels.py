@@ -138,6 +138,29 @@ family(
 )
 
 
+family(
+    "splits/twice",
+    {
+        "counted_keys @ first": lambda g: _merged(g, 4, lambda c, s: _by_sums(*_again(c, s, 0))),
+        "counted_keys @ last": lambda g: _merged(g, 4, lambda c, s: _by_sums(*_again(c, s, -1))),
+    },
+    shapes=((1, 2, 12, 16), (1, 2, 60, 16)),
+)
+family(
+    "splits/positions",
+    {
+        "splits_of_2_own_positions": lambda g: g.attend(g.j % 24 <= g.i),
+        "splits_of_4_own_positions": lambda g: g.attend(g.j % 12 <= g.i),
+    },
+    shapes=(1, 2, 48, 16),
+    options={"causal": True},
+)
+
+
+def _again(contexts, sums, part):
+    return [np.concatenate([array, array[[part]]]) for array in (contexts, sums)]
+
+
 def _by_maxima(g, count):
     contexts, _ = _parts(g, count)
     parts = np.array_split(g.scores(), count, -1)

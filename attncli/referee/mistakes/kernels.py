@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -408,3 +409,29 @@ for _name, _merge in _MERGES.items():
         _INTO if _name.endswith("lost") else _WAYS,
         option=lambda word, _, merge=_merge: _first_keys(merge, word),
     )
+
+
+def _own_positions(pipe: Pipeline, kind: str, count: int) -> Pipeline:
+    """Let the first key of each part stand at 0: of causal rule, window, ALiBi and rope."""
+    keys = pipe.shape[3]
+    edges = [0, *_cuts(kind, count, keys), keys]
+    moved = {"causal", "window"} & pipe.rules.keys() | {"alibi"} & pipe.terms.keys()
+    require(len(edges) > 2, moved or pipe.rope)
+    starts = np.repeat(edges[:-1], np.diff(edges))
+
+    def own(of_indices: Callable[[Run], Array]) -> Callable[[Run], Array]:
+        def called(run: Run) -> Array:
+            other = copy(run)
+            other.j = run.j - starts
+            return of_indices(other)
+
+        return called
+
+    return pipe.but(
+        rules={name: own(rule) if name in moved else rule for name, rule in pipe.rules.items()},
+        terms={name: own(term) if name in moved else term for name, term in pipe.terms.items()},
+        key_positions=pipe.key_positions - starts,
+    )
+
+
+SPLITS.family("splits_of_{0}_own_positions", _own_positions, _INTO)

@@ -355,6 +355,22 @@ def _causal_as(pipe: Pipeline, first: int | None, last: int | None) -> Pipeline:
     return pipe.with_rule("causal", band(left, last, pipe.offsets))
 
 
+def _positions_of_part(pipe: Pipeline) -> Pipeline:
+    """Let the first query and the first key of a part stand at 0."""
+    problem, shard = pipe.problem, given(pipe.problem.shard)
+    moved = shard.query - shard.key
+    require(moved)
+    there = tuple(offset - moved for offset in problem.visible.offsets)
+    made = placed(pipe, there) or pipe
+    if problem.rope is not None:
+        made = made.but(query_positions=np.array(there)[:, None] + np.arange(problem.shape[2]))
+    if problem.alibi_slopes is not None and "alibi" in pipe.terms:
+        made = made.with_term("alibi", alibi(problem.alibi_slopes, there))
+    require(made is not pipe)
+    return made
+
+
+CAUSAL.add("positions_of_part", _positions_of_part)
 _CORNERS = {("top_left", "top-left"): _zero, ("bottom_right", "bottom-right"): _corner}
 CAUSAL.add("causal_missing", without_rule, "causal", option=without_placed("--causal"))
 CAUSAL.add("causal_unasked", _unasked, _zero, option=also_causal("top-left"))

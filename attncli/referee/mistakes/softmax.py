@@ -361,6 +361,9 @@ SINKS.add(
     _asked_for_none,
     option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
 )
+SINKS.add(
+    "sinks_in_every_part", lambda pipe: pipe.but(sinks=given(given(pipe.problem.shard).sinks))
+)
 SINKS.add("sinks_in_base_2", altered, "sinks", lambda sinks: sinks * _LN2)
 SINKS.add("sinks_of_0", altered, "sinks", np.zeros_like)
 SINKS.add("sinks_twice", altered, "sinks", lambda sinks: sinks + _LN2)
