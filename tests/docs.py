@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 COMMANDS = ("compute", "heatmap", "explain", "check", "merge", "info", "capture")
+# Pixels of a page's picture.
+SCREEN = {"width": 1100, "height": 700}
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _PICTURE = re.compile(r"!\[[^]]*\]\(([^)]*)\)")
 
@@ -98,6 +100,22 @@ def option_page(command: str) -> str:
     return f"# attncli {command}\n\n```text\n{shown}\n```\n"
 
 
+def screenshot(page: Path, link: str, picture: Path) -> None:
+    """Take a picture of a page that `heatmap` wrote, as Chromium shows it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        tab = browser.new_page(viewport=SCREEN)
+        tab.goto(f"file://{page}{link}")
+        tab.wait_for_selector("#row tbody tr", state="attached")
+        tab.wait_for_timeout(500)  # until everything is drawn
+        tab.screenshot(path=picture)
+        browser.close()
+
+
 def main() -> None:
     """Write outputs into all pages, the pictures of docs, and the pages of options."""
     for command in COMMANDS:
@@ -108,8 +126,12 @@ def main() -> None:
             text = _CONSOLE.sub(lambda found: f"```console\n{played(found[1], folder)}```", text)
             page.write_text(text, encoding="utf-8")
             for picture in pictures(page):
-                if (Path(folder) / picture.name).exists():
-                    shutil.copyfile(Path(folder) / picture.name, picture)
+                drawn = Path(folder) / picture.name
+                if drawn.exists():
+                    shutil.copyfile(drawn, picture)
+                elif drawn.with_suffix(".html").exists():
+                    link = re.search(rf"{drawn.stem}\.html(#[\w=&]+)", text)
+                    screenshot(drawn.with_suffix(".html"), link[1] if link else "", picture)
 
 
 if __name__ == "__main__":

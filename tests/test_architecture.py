@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILES = sorted((ROOT / "attncli").rglob("*.py"))
 MOST_ROOMS, MOST_FLOORS = 18, 9
 
-DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl", "orjson"}
+DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "PIL", "yaml", "threadpoolctl", "orjson"}
 # Of extras: imported where the user has them.
 OPTIONAL = {"torch", "transformers", "safetensors", "dask", "zarr"}
 # Who may import it; rooms and packages that are not named here may be imported by anybody.
@@ -35,6 +35,7 @@ IMPORTED_BY = {
     "typer": {"cli"},
     "rich": {"cli", "view"},
     "matplotlib": {"view"},
+    "PIL": {"loading", "view"},
     "yaml": {"loading"},
     "threadpoolctl": {"numerics"},
     "orjson": {"loading", "save"},
@@ -52,7 +53,7 @@ NEVER = {
     "view": {"typer", "loading", "save", "gather"},
 }
 # Imported inside functions only, so that what does not need them starts without.
-LAZY = {"yaml", "threadpoolctl", "orjson", *OPTIONAL}
+LAZY = {"PIL", "yaml", "threadpoolctl", "orjson", *OPTIONAL}
 
 
 class Import(NamedTuple):

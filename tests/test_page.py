@@ -17,7 +17,7 @@ from process import ROOT, Ran
 import attncli
 from attncli.errors.names import HIDING_RULES
 from attncli.summaries.maps import Computed
-from attncli.view.page import Map, Patches, page
+from attncli.view.page import Map, Patches, image_address, page
 from attncli.view.page.maps import REASONS, MapMaker
 
 if TYPE_CHECKING:
@@ -508,19 +508,33 @@ def test_a_notebook_frame_works_without_rights(opened: Any, folder: Path) -> Non
 
 @browser_test
 def test_patches_lie_over_an_image(opened: Any, folder: Path) -> None:
-    dot = "data:image/svg+xml;utf8,<svg xmlns='http://www.w3.org/2000/svg' width='8' height='8'/>"
+    """Behind a class token lie 2 x 2 patches: query 0 attends to the third, others to the last."""
     weights = np.zeros((5, 5), np.float32)
-    weights[:, 3] = 1
-    patches = Patches((2, 2), dot)
+    weights[0, 3] = weights[1:, 4] = 1
+    image = image_address(np.full((6, 6, 3), 40, np.uint8))
+    patches = Patches((2, 2), 1, image, smooth=False)
     Path("p.html").write_text(page([Map(0, 0, 0, weights)], title="", patches=patches))
     shown = opened(folder / "p.html")
-    shown.tab.uncheck("#smooth")
-    shown.tab.wait_for_timeout(200)
-    ink = [
-        shown.tab.evaluate(f"patches.getContext('2d').getImageData({x}, {y}, 1, 1).data[0]")
-        for y in (100, 450) for x in (100, 450)
-    ]  # fmt: skip
-    assert max(range(4), key=ink.__getitem__) == 2
+    canvas = shown.tab.locator("#patches")
+
+    def brightest() -> int:
+        shown.tab.wait_for_timeout(200)
+        red = [
+            shown.tab.evaluate(f"patches.getContext('2d').getImageData({x}, {y}, 1, 1).data[0]")
+            for y in (100, 450) for x in (100, 450)
+        ]  # fmt: skip
+        return max(range(4), key=red.__getitem__)
+
+    assert brightest() == 2
+    assert "class token" in shown.text("#ramp-text")
+    canvas.hover(position={"x": 100, "y": 450})
+    shown.until("#cell", "key 3\nweight 1.0")
+    canvas.click(position={"x": 450, "y": 100})
+    shown.until("#row-title", "Query 2")
+    assert brightest() == 3
+    shown.tab.fill("#query", "0")
+    shown.tab.press("#query", "Enter")
+    shown.until("#row-title", "Query 0")
 
 
 @browser_test
@@ -546,3 +560,29 @@ def test_long_inputs_scroll(opened: Any, folder: Path) -> None:
     assert shown.tab.evaluate("scroller.scrollTop") > 0
     shown.tab.click("#tab-lines")
     shown.tab.locator("#left button", has_text="651").wait_for()
+
+
+@browser_test
+@pytest.mark.long
+def test_a_whole_model_is_one_page(opened: Any, folder: Path) -> None:
+    """12 layers of 12 heads and 512 tokens, with random queries and keys."""
+    rng = np.random.default_rng(6)
+    maps = []
+    for layer, head in np.ndindex(12, 12):
+        query, key = rng.normal(size=(2, 512, 64)).astype(np.float32)
+        powers = np.exp(query @ key.T / 8)
+        maps.append(Map(layer, 0, head, powers / powers.sum(1, keepdims=True), stats={}))
+    text = page(maps, title="")
+    assert len(text) < 40e6
+    Path("x.html").write_text(text, encoding="utf-8")
+    shown = opened(folder / "x.html", "#layer=11&head=7&query=500")
+    weights = maps[11 * 12 + 7].weights[500]
+    off = 0.008 * float(weights.max()) + 6e-5  # and the digits that are not shown
+    for name, weight, _ in shown.rows():
+        assert float(weight) == pytest.approx(weights[int(name)], abs=off)
+    assert int(shown.rows()[0][0]) == weights.argmax()
+    shown.tab.click("#tab-grid")
+    assert shown.tab.locator("#grid button").count() == 144
+    shown.tab.locator("#grid button").nth(13).click()
+    shown.until("#row-title", "Query 500")
+    assert [shown.link[name] for name in ("layer", "head")] == ["1", "1"]

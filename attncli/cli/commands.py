@@ -134,7 +134,7 @@ class Command(typer.core.TyperCommand):
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> Any:
-            values, left, order = parse(args)
+            values, left, order = parse(_with_usual_values(args))
             _refuse_repeated(order)
             return values, left, order
 
@@ -172,6 +172,15 @@ class Command(typer.core.TyperCommand):
             for line in _PROJECT.splitlines()[1:]:
                 formatter.write_text(line)
         return str(formatter.getvalue()).rstrip("\n")
+
+
+def _with_usual_values(args: list[str]) -> list[str]:
+    """Return the words of a command line with ``--rollout half`` for ``--rollout`` alone."""
+    bare = [
+        word == "--rollout" and args[at + 1 : at + 2] not in (["raw"], ["half"])
+        for at, word in enumerate(args)
+    ]
+    return [f"{word}=half" if alone else word for word, alone in zip(args, bare, strict=True)]
 
 
 def _refuse_repeated(order: list[Any]) -> None:

@@ -29,7 +29,7 @@ from attncli.cli.question import (
 from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import advice, progress_bar
 from attncli.errors import UsageError
-from attncli.errors.names import INPUTS, OUTPUTS, SUMMARIES
+from attncli.errors.names import INPUTS, OUTPUTS, ROLLOUT, SUMMARIES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -74,13 +74,14 @@ def compute(
     options = options.of_part(shard)
     with advice(quiet=run.quiet):
         example = output.is_tables and not output.save
-        asked = ask_or_read(
-            options,
-            PickOptions() if merge.merge else pick,
-            run,
-            more=grad_files(grads),
-            example=example,
-        )
+        asked: Asked | Finished
+        if output.asks_for(ROLLOUT):
+            from attncli.cli.layers import rolled
+
+            asked = rolled(options, run)
+        else:
+            chosen, more = PickOptions() if merge.merge else pick, grad_files(grads)
+            asked = ask_or_read(options, chosen, run, more=more, example=example)
         if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
         if merge.merge is not None:
@@ -90,8 +91,7 @@ def compute(
         if isinstance(asked, Asked):
             _answer(asked, output, average, grads, options, digits.decimals, run)
         else:
-            usual = ("weights",) if merge.merge else ()
-            _show_finished(asked, output, pick, average, usual, digits.decimals, run)
+            _show_finished(asked, output, pick, average, digits.decimals, run)
 
 
 def _show_finished(
@@ -99,25 +99,26 @@ def _show_finished(
     output: OutputOptions,
     pick: PickOptions,
     average: AverageOptions,
-    usual: tuple[str, ...],
     decimals: int,
     run: RunOptions,
 ) -> None:
-    """Print and save finished weights, or those of words, and what they come to."""
+    """Print and save finished weights, those of words or of all layers, and what they come to."""
     from attncli.engine.averaging import refuse_without_heads
 
+    kind = ROLLOUT if output.asks_for(ROLLOUT) else "weights"
+    usual = (kind,) if finished.remark else ()
     request = Request.of(output, usual, finished.inputs, averaged=average.average_heads)
-    if not request.names or not request.asked <= {"weights", *SUMMARIES}:
-        if usual:
-            raise UsageError("--merge joins the weights of subwords: show weights, stats or top")
+    if not request.names or not request.asked <= {kind, *SUMMARIES}:
+        if finished.remark:
+            raise UsageError(f"of {finished.name}, show {kind}, stats or top")
         raise finished_only(finished)
     weights, picked = given_maps(finished, pick)
     if request.averaged:
         refuse_without_heads(weights.axes)
         weights = weights.averaged()
     summaries = Summaries(weights, output.top_keys, picked, quiet=run.quiet)
-    arrays = {"weights": weights.in_user_axes}
-    request.refuse_unheld({"weights": arrays["weights"].shape})
+    arrays = {kind: weights.in_user_axes}
+    request.refuse_unheld({kind: arrays[kind].shape})
 
     def results(names: tuple[str, ...]) -> Results:
         layout = "bsd" if weights.axes == "b" else None
@@ -127,8 +128,9 @@ def _show_finished(
         from attncli.view.answer import finished_parts
 
         for name in request.names:
-            if name == "weights":
-                yield from finished_parts(weights, limits, picked, mean=request.averaged)
+            if name == kind:
+                mean, remark = request.averaged, finished.remark
+                yield from finished_parts(weights, limits, picked, mean=mean, remark=remark)
             else:
                 yield from summaries.parts(name, limits)
 

@@ -18,10 +18,11 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
+from attncli.cli.patches import PatchOptions
 from attncli.cli.question import Asked, ask_or_read, maps_of, refuse_average_of_one
 from attncli.cli.terminal import advice, is_terminal, limits, note, print_text, progress_bar
 from attncli.errors import ShapeError, UsageError
-from attncli.errors.text import places, quoted
+from attncli.errors.text import label_text, places, quoted
 
 if TYPE_CHECKING:
     from attncli.gather import Finished
@@ -66,6 +67,13 @@ class PictureOptions:
     )
     cols: str | None = option(
         PICTURE, "A:B", "Draw keys A to B - 1 only, or label A to label B, or one, A."
+    )
+    rollout: Literal["half", "raw"] | None = option(
+        PICTURE,
+        "[raw]",
+        "Draw what reaches each token through all layers: attention rollout, the mean of the heads "
+        "with half a residual, multiplied layer by layer; raw leaves out the residual. Takes a "
+        "folder of recorded calls, weights (layers, B, H, L, S), or a file for each layer.",
     )
     minus: str | None = option(
         PICTURE,
@@ -187,6 +195,7 @@ class PictureOptions:
 
 def heatmap(
     drawing: PictureOptions,
+    patches: PatchOptions,
     pick: PickOptions,
     average: AverageOptions,
     merge: MergeOptions,
@@ -203,6 +212,8 @@ def heatmap(
     Example: attncli heatmap q.csv k.csv --out weights.html
 
     Example: attncli heatmap layer.npz --causal --head 0:4 --tokens tokens.txt
+
+    Example: attncli heatmap vit.npy --grid 14x14 --image cat.jpg --out cat.png
     """
     from attncli.loading import split_member
     from attncli.save.files import refuse_inputs, refuse_unwritable
@@ -210,48 +221,62 @@ def heatmap(
     if drawing.out is not None and drawing.out.lower().endswith((".html", ".htm")):
         from attncli.cli.page import write_page
 
-        write_page(drawing, pick, average, merge, options, run)
+        write_page(drawing, patches, pick, average, merge, options, run)
         return
     outputs = [drawing.out] if drawing.out else []
     more = [drawing.minus] if drawing.minus else []
     refuse_average_of_one(pick, average)
     _refuse_beside(drawing, average, merge)
+    _refuse_beside_patches(drawing, patches)
     look = drawing.look
     kind = None if drawing.out is None else figure_kind("--out", drawing.out)
     refuse_unwritable(outputs)
     refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
         chosen = pick if merge.merge is None else PickOptions()
-        asked = ask_or_read(options, chosen, run, more=more, kind=drawing.what, saved=True)
+        asked: Asked | Finished
+        if drawing.rollout is not None:
+            from attncli.cli.layers import rolled
+
+            asked = rolled(options, run, residual=drawing.rollout == "half")
+        else:
+            asked = ask_or_read(options, chosen, run, more=more, kind=drawing.what, saved=True)
         if merge.merge is not None:
             from attncli.cli.merging import merged
 
             asked = merged(asked, merge, run)
-        refuse_inputs(outputs, [*asked.inputs, *(split_member(file)[0] for file in more)])
+        others = [split_member(file)[0] for file in (*more, patches.image) if file]
+        refuse_inputs(outputs, [*asked.inputs, *others])
         maps, picked = maps_of(asked, pick, run, drawing.what)
-        title = _title(drawing, picked, average, merge) if drawing.title is None else drawing.title
+        title = drawing.title
+        if title is None:
+            remark = "" if isinstance(asked, Asked) else asked.remark
+            title = _title(drawing, patches, maps, picked, average, remark)
         look = replace(
             look,
             title=title,
+            image=patches.pixels(),
+            smooth=patches.image is not None and not patches.blocks,
             rows=_range("--rows", drawing.rows, maps, "query"),
             columns=_range("--cols", drawing.cols, maps, "key"),
         )
         second = None
         if drawing.minus is not None:
             second = _subtrahend(asked, maps, drawing.minus, picked, options)
-        picture = _picture(maps, second, look, picked, drawing, average, run)
+        picture = _picture(maps, second, look, picked, drawing, patches, average, run)
     if drawing.out is None or kind is None:
         _show(picture, run)
         return
-    metadata = _options(options, drawing, pick, average, merge)
+    metadata = _options(options, drawing, patches, pick, average, merge)
     for words in write_figure(picture, drawing.out, kind, metadata):
         note(words, quiet=run.quiet)
 
 
 def _refuse_beside(drawing: PictureOptions, average: AverageOptions, merge: MergeOptions) -> None:
     """Refuse options that contradict each other."""
-    if merge.merge is not None and (drawing.what == "scores" or drawing.minus is not None):
-        raise UsageError("--merge joins weights: leave out --what scores and --minus")
+    made = "--merge" if merge.merge else "--rollout" if drawing.rollout else None
+    if made and (drawing.what == "scores" or drawing.minus is not None):
+        raise UsageError(f"{made} is made of weights: leave out --what scores and --minus")
     if average.average_heads and drawing.what == "scores":
         raise UsageError("--average-heads averages weights, not scores: leave one of the two out")
     if drawing.minus is None:
@@ -267,12 +292,25 @@ def _refuse_beside(drawing: PictureOptions, average: AverageOptions, merge: Merg
         raise UsageError("--minus gives negative numbers, which have no logarithm: leave out --log")
 
 
+def _refuse_beside_patches(drawing: PictureOptions, patches: PatchOptions) -> None:
+    """Refuse what is not for the patches of one query."""
+    names = ("rows", "cols", "minus")
+    other = next((name for name in names if getattr(drawing, name)), None)
+    if drawing.what == "scores":
+        other = "what scores"
+    if patches.grid and other:
+        raise UsageError(f"--grid draws weights of one query as patches: leave out --{other}")
+    if patches.image and drawing.out is None:
+        raise UsageError("--image is only for files: give --out")
+
+
 def _picture(
     maps: Computed | Given,
     second: Maps | None,
     look: Look,
     picked: Picked,
     drawing: PictureOptions,
+    patches: PatchOptions,
     average: AverageOptions,
     run: RunOptions,
 ) -> Picture:
@@ -281,6 +319,7 @@ def _picture(
     from attncli.errors import warn
     from attncli.problem.advice import fully_masked_advice
     from attncli.summaries.maps import SINK_NOTE, Computed, Difference, Mean
+    from attncli.summaries.patches import PatchMaps
     from attncli.view.pictures.making import difference_picture, picture_of
 
     if average.average_heads:
@@ -291,7 +330,13 @@ def _picture(
             picture = difference_picture(Difference(maps, second), look, picked, than, progress)
         else:
             drawn = Mean(maps) if average.average_heads else maps
-            picture = picture_of(drawn, look, picked, progress=progress)
+            if patches.shape is None:
+                picture = picture_of(drawn, look, picked, progress=progress)
+            else:
+                laid = PatchMaps(drawn, patches.query_of(maps), patches.shape)
+                picture = picture_of(
+                    laid, look, picked, across="Columns", down="Rows", remarks=laid.remarks
+                )
     if isinstance(maps, Computed):
         if maps.fully_masked:
             warn(fully_masked_advice(maps.problem, maps.fully_masked))
@@ -347,14 +392,23 @@ def _subtrahend(
 
 
 def _title(
-    drawing: PictureOptions, picked: Picked, average: AverageOptions, merge: MergeOptions
+    drawing: PictureOptions,
+    patches: PatchOptions,
+    maps: Maps,
+    picked: Picked,
+    average: AverageOptions,
+    remark: str,
 ) -> str | None:
     """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
     words = places(picked.alone)
     if average.average_heads:
         words.append(picked.mean)
-    if merge.merge is not None:
-        words.append("subwords joined (summed over keys, averaged over queries)")
+    if remark:
+        words.append(remark)
+    if patches.grid is not None:
+        query = patches.query_of(maps)
+        label = "" if maps.labels[0] is None else f" ({label_text(maps.labels[0][query])})"
+        words.append(f"query {query}{label}")
     if drawing.minus is not None:
         words.append(f"difference from {drawing.minus}")
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
@@ -363,6 +417,7 @@ def _title(
 def _options(
     options: ProblemOptions,
     drawing: PictureOptions,
+    patches: PatchOptions,
     pick: PickOptions,
     average: AverageOptions,
     merge: MergeOptions,
@@ -371,7 +426,7 @@ def _options(
     unasked = vars(PictureOptions())
     looks = {name: value for name, value in vars(drawing).items() if value != unasked[name]}
     looks.pop("out", None)
-    return as_metadata(options, {**vars(pick), **vars(merge), **looks}, average)
+    return as_metadata(options, {**vars(pick), **vars(merge), **vars(patches), **looks}, average)
 
 
 def _show(picture: Picture, run: RunOptions) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.cli.question import Asked
-from attncli.cli.terminal import note
+from attncli.cli.layers import computed
 from attncli.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.cli.options import MergeOptions, RunOptions
+    from attncli.cli.question import Asked
     from attncli.gather import Finished
     from attncli.summaries.words import Words
 
 __all__ = ["merged"]
+
+_OF_WORDS = "subwords joined (summed over keys, averaged over queries)"
 
 
 def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Finished:
@@ -31,10 +33,7 @@ def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Fin
     from attncli.numerics.indices import EVERYTHING
     from attncli.summaries.words import merged_hidden, merged_weights
 
-    if isinstance(asked, Asked):
-        asked = _computed(asked, run)
-    words = "subwords are joined: weights are summed over keys, averaged over queries"
-    note(words, quiet=run.quiet)
+    asked = computed(asked, run)
     weights, hidden = asked.weights(EVERYTHING), asked.hidden_cells(EVERYTHING)
     groups, file = _groups(merge), [] if merge.merge == "words" else [str(merge.merge)]
     queries = _words("queries", asked.query_labels, weights.shape[-2], groups)
@@ -48,27 +47,7 @@ def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Fin
         query_labels=queries.names,
         key_labels=keys.names,
         hidden=gone,
-    )
-
-
-def _computed(asked: Asked, run: RunOptions) -> Finished:
-    import numpy as np
-
-    from attncli.api import solve
-    from attncli.gather.finished import Finished
-
-    problem = asked.problem
-    answer = solve(problem, ("weights", "scores"), threads=run.threads)
-    weights, scores = np.asarray(answer.weights), np.asarray(answer.scores)
-    return Finished(
-        weights,
-        " ".join(asked.inputs) or "the example",
-        asked.inputs,
-        problem.query_labels,
-        problem.key_labels,
-        asked.bfloat16,
-        problem.layout.weight_axes == "b",
-        np.isneginf(scores),
+        remark=", ".join(filter(None, (asked.remark, _OF_WORDS))),
     )
 
 

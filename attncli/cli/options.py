@@ -408,6 +408,11 @@ class OutputOptions(_Formatted):
         """Whether tables for people are shown, cut and rounded."""
         return self.format in ("table", "markdown")
 
+    def asks_for(self, name: str) -> bool:
+        """Return whether an output of this name is to be shown or saved."""
+        saved = (text.partition("=")[0] for text in self.save or () if "=" in text)
+        return any(name in map(str.strip, text.split(",")) for text in (*(self.show or ()), *saved))
+
     @property
     def top_keys(self) -> int:
         """How many keys of each query are listed."""

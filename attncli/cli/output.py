@@ -17,7 +17,7 @@ from attncli.cli.terminal import (
     print_document,
 )
 from attncli.errors import UsageError
-from attncli.errors.names import SHOWABLE, SQUARE, SUMMARIES
+from attncli.errors.names import ROLLOUT, SHOWABLE, SQUARE, SUMMARIES
 from attncli.errors.text import did_you_mean, quoted
 from attncli.view.limits import Limits
 
@@ -146,7 +146,7 @@ class Request(NamedTuple):
             name: array for name, array in arrays.items() if name in names and array is not None
         }
         # Of three axes the first is taken for the heads, unless a file says otherwise.
-        said = layout if any(name in SQUARE for name in held) else None
+        said = layout if not {*SQUARE, ROLLOUT}.isdisjoint(held) else None
         told = summaries.among(names)
         return Results(held, *summaries.labels, told, said, self.output.with_labels)
 

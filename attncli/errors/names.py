@@ -10,6 +10,7 @@ __all__ = [
     "INPUTS",
     "LABELS",
     "OUTPUTS",
+    "ROLLOUT",
     "SCHEMA",
     "SCORE_STAGES",
     "SHOWABLE",
@@ -50,7 +51,8 @@ HIDING_RULES = (
 INPUTS = ("query", "key", "value")
 # What the weights come to: a list of figures, or of the strongest keys.
 SUMMARIES = ("stats", "top")
-# What compute shows.
+# What all layers come to: weights, averaged over the heads.
+ROLLOUT = "rollout"
 # What a backward pass gives, and the input that each belongs to; and what it is given.
 GRADIENTS = {
     "dquery": "query",
@@ -67,7 +69,8 @@ _ALSO = {
     "value": ("v",),
     "context": ("o", "out", "output"),
 }
-SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS, *GRADIENTS)
+# What compute shows.
+SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS, *GRADIENTS, ROLLOUT)
 # Lists of words: of queries and keys both, of queries, of keys.
 LABELS = ("tokens", "query_labels", "key_labels")
 

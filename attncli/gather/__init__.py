@@ -11,10 +11,10 @@ from attncli.gather.reader import Gathered, Reader, refuse_plain_scaled
 from attncli.gather.sources import (
     LeftOut,
     dump_file,
+    layers_in,
     one_layer,
     problem_source,
     recorded_calls,
-    recorded_layers,
 )
 from attncli.loading import refuse_two_streams
 
@@ -29,9 +29,9 @@ __all__ = [
     "advise_on_dtype",
     "dump_file",
     "gather",
+    "layers_in",
     "one_layer",
     "recorded_calls",
-    "recorded_layers",
 ]
 
 # What makes query, key and value out of embeddings, or belongs to it.

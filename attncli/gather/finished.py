@@ -38,6 +38,7 @@ class Finished(NamedTuple):
 
     ``inputs`` are the files that were read, without ``#NAME``. Three axes are (B, L, S) where they
     are ``batched``, else (H, L, S). ``hidden`` says which keys are hidden, where scores say so.
+    ``remark`` says for titles what was done to them since.
     """
 
     values: npt.NDArray[Any]
@@ -48,6 +49,7 @@ class Finished(NamedTuple):
     bfloat16: bool = False
     batched: bool = False
     hidden: npt.NDArray[np.bool_] | None = None
+    remark: str = ""
 
     @property
     def axes(self) -> str:

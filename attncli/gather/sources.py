@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attncli.errors import InputError, UsageError
 from attncli.errors.names import INPUTS, LABELS, OUTPUTS, SCHEMA
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 __all__ = [
     "LeftOut",
     "dump_file",
+    "layers_in",
     "one_layer",
     "problem_source",
     "recorded_calls",
-    "recorded_layers",
 ]
 
 _LISTED = 16
+# Axes of weights, queries or keys of several layers: layer, batch, head, and two more.
+_WITH_LAYERS = 5
 # How `attncli.capture` names its files, and the entry of their metadata that holds the options.
 _DUMP = re.compile(r"layer-(\d{3,})-call-(\d{4,})\.safetensors")
 _FACTS = "attncli"
@@ -111,9 +113,17 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
     return calls[chosen][number]
 
 
-def recorded_layers(folder: str) -> list[int]:
-    """Return the layers in a folder that `attncli.capture` wrote, in their order."""
-    return [*_recorded(folder)]
+def layers_in(source: str) -> dict[int, str]:
+    """Return the layers of a folder of recorded calls, or of a file whose arrays hold several.
+
+    Each has the name of its module, empty where nobody says it. A file of one layer has none.
+    """
+    if os.path.isdir(source):  # noqa: PTH112 - false of names that no file can have
+        first = {layer: next(iter(calls.values())) for layer, calls in _recorded(source).items()}
+        facts = {layer: _facts(cast("LoadedMapping", read(file))) for layer, file in first.items()}
+        return {layer: str((told or {}).get("module", "")) for layer, told in facts.items()}
+    shapes = [member.shape for member in headers(source) if len(member.shape) == _WITH_LAYERS]
+    return dict.fromkeys(range(shapes[0][0] if shapes else 0), "")
 
 
 def recorded_calls(folder: str) -> list[dict[str, Any]]:

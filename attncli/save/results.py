@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import OutputError
-from attncli.errors.names import SQUARE
+from attncli.errors.names import ROLLOUT, SQUARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,8 @@ class Results(NamedTuple):
     def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the rows and columns of an array, its indices where it has none."""
         rows = self.key_labels if name in _OF_KEYS else self.query_labels
-        columns = self.key_labels if name in SQUARE else (name,) if name == "lse" else None
+        over_keys = name in (*SQUARE, ROLLOUT)
+        columns = self.key_labels if over_keys else (name,) if name == "lse" else None
         return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:

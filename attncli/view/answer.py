@@ -109,13 +109,16 @@ def by_head(
 
 
 def finished_parts(
-    weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool
+    weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool, remark: str = ""
 ) -> Iterator[Text]:
-    """Yield the tables of finished weights, or of the mean of their heads, as `answer_parts`."""
+    """Yield the tables of finished weights, or of the mean of their heads, as `answer_parts`.
+
+    The titles have the remark.
+    """
 
     def sheets(place: _Place) -> list[Sheet]:
         at = place[0] or 0, place[1] or 0
-        title = _title("weights", picked, place, averaged=mean)
+        title = _title("weights", picked, place, averaged=mean) + (f" · {remark}" if remark else "")
         hidden = None if weights.hidden is None else weights.hidden[at]
         counts = weights.shape[2], weights.shape[3]
         return [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import matplotlib as mpl
 import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Colormap
 
-    from attncli.view.pictures.picture import Panel, Picture
+    from attncli.view.pictures.picture import Look, Panel, Picture
 
 __all__ = [
     "MOST_NUMBERS",
@@ -76,6 +77,8 @@ _GREY, _HATCH, _HATCH_GREY = "#cdcdcd", "////", "#8c8c8c"
 # Lines between cells, where a side has no more cells than this.
 _FEW_CELLS, _LINE_COLOR, _LINE_WIDTH = 32, "#80808040", 0.5
 _MINUS = "−"
+# How opaque the smallest and the largest weight are over an image.
+_THROUGH = 0.2, 0.85
 _NONE = Ticks((), (), 1)
 _TITLES = {
     "weights": "Attention weights",
@@ -133,11 +136,10 @@ class _Drawing:
             labels if labels is None or look.math else tuple(shorten_all(labels, _LONGEST_LABEL))
             for labels in (picture.rows.labels, picture.columns.labels)
         )
-        name = look.cmap or ("RdBu" if look.signed else "Blues")
-        self._colors = mpl.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
+        self._colors = _colors(look)
         size = look.size or (inf, inf)
         page = size[0] / size[1] if isfinite(size[1]) else 4 / 3
-        aspect = picture.columns.count / picture.rows.count
+        aspect = self._shape[1] / self._shape[0]
         across = grid_columns(self._count, aspect, picture.group, page)
         self._grid = across, ceil(self._count / across)
         self._given, self._fixed = size, (isfinite(size[0]), isfinite(size[1]))
@@ -173,13 +175,18 @@ class _Drawing:
         """Return the inches of a text in a size that is given in units of a label's."""
         return text_size(text, self._points * scale, self._fonts)[0]
 
+    @property
+    def _shape(self) -> Pair:
+        """Rows and columns; those of an image's patches are as high and wide as it is."""
+        rows, columns, image = self.picture.rows.count, self.picture.columns.count, self._look.image
+        return rows, columns if image is None else rows * image.shape[1] / image.shape[0]
+
     def _usual_panel(self) -> Pair:
         """Return the inches of a panel in a figure of no given size."""
         picture = self.picture
         labelled = max(len(self._queries or ()), len(self._keys or ())) * self._pitch
-        shape = picture.rows.count, picture.columns.count
         width, height = panel_size(
-            *shape, panels=self._count, group=picture.group, labelled=labelled
+            *self._shape, panels=self._count, group=picture.group, labelled=labelled
         )
         # Heads that are rows, in an order of their own, are all named.
         heads = len(self._queries or ()) if picture.rows.name == "Heads" else 0
@@ -218,18 +225,22 @@ class _Drawing:
         elif self._look.transparent:
             axes.patch.set_visible(False)
         down, across = (axis.cells * axis.block for axis in (picture.rows, picture.columns))
+        image, behind = self._look.image, (picture.rows.count, picture.columns.count)
+        if image is not None:
+            extent = -0.5, behind[1] - 0.5, behind[0] - 0.5, -0.5
+            axes.imshow(image, aspect="auto", extent=extent)
         axes.imshow(
             np.ma.array(fractions(picture, panel.values), mask=panel.hidden),
             cmap=self._colors,
             norm=Normalize(0, 1),
-            interpolation="nearest",
+            interpolation="bilinear" if self._look.smooth else "nearest",
             aspect="auto",
             extent=(-0.5, across - 0.5, down - 0.5, -0.5),
         )
         # The last block may be smaller than the others, so the axes end before the image.
         axes.set_xlim(-0.5, picture.columns.count - 0.5)
         axes.set_ylim(picture.rows.count - 0.5, -0.5)
-        if max(picture.cells) <= _FEW_CELLS:
+        if max(picture.cells) <= _FEW_CELLS and image is None:
             self._draw_lines(axes)
 
     def _draw_lines(self, axes: Axes) -> None:
@@ -422,7 +433,8 @@ class _Drawing:
         """Return the points of numbers in cells, 0 for none, and how much panels grow for them."""
         picture, asked = self.picture, self._look.annotate
         count = picture.cells[0] * picture.cells[1] * self._count
-        if asked is False or (asked is None and count > _MOST_NUMBERS_UNASKED):
+        usual = count <= _MOST_NUMBERS_UNASKED and self._look.image is None
+        if not (usual if asked is None else asked):
             return 0.0, 1.0
         wanted, least = _NUMBER * self._points, _SMALLEST_NUMBER * self._points
         points = wanted * min(1.0, self._number_room(panel, wanted))
@@ -469,6 +481,17 @@ class _Drawing:
                     parse_math=False,
                     in_layout=False,
                 )
+
+
+def _colors(look: Look) -> Colormap:
+    """Return the colour map; over an image, small weights let more of it through."""
+    usual = "RdBu" if look.signed else "Blues" if look.image is None else "inferno"
+    found = mpl.colormaps[look.cmap or usual]
+    if look.image is not None:
+        colors = found(np.arange(found.N))
+        colors[:, 3] = np.linspace(*_THROUGH, found.N)
+        found = ListedColormap(colors)
+    return found.with_extremes(bad=(0, 0, 0, 0))
 
 
 def _explain_hidden(bar: Axes, height: float) -> None:

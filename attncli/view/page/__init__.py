@@ -15,6 +15,7 @@ import re
 import zlib
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Map", "Patches", "page"]
+__all__ = ["Map", "Patches", "image_address", "page"]
 
 # Weights of a band: what a browser unpacks in some milliseconds.
 _BAND = 2**18
@@ -84,11 +85,13 @@ class Map:
 
 @dataclass(frozen=True)
 class Patches:
-    """An image cut into patches, one key each: the last rows · columns keys.
+    """An image cut into patches, one key each.
 
     Attributes
     ----------
     grid : (rows, columns)
+    first : int
+        The key of the first patch.
     image : str
         A ``data:`` address, or empty for the grid alone.
     smooth : bool
@@ -96,8 +99,18 @@ class Patches:
     """
 
     grid: tuple[int, int]
+    first: int = 0
     image: str = ""
     smooth: bool = True
+
+
+def image_address(pixels: npt.NDArray[np.uint8]) -> str:
+    """Return an image (height, width, 3) as a ``data:`` address."""
+    from PIL import Image  # noqa: PLC0415 - few pages have one
+
+    stream = BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=88)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def page(
@@ -108,7 +121,6 @@ def page(
     reasons: Sequence[str] = (),
     patches: Patches | None = None,
     query: int = 0,
-    notes: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -123,8 +135,6 @@ def page(
     patches : Patches, optional
     query : int
         The one that is chosen when the page opens.
-    notes : sequence of str
-        Sentences that stand above the views.
 
     Returns
     -------
@@ -148,10 +158,10 @@ def page(
         "reasons": reasons,
         "patches": patches and asdict(patches),
         "query": query,
-        "note": " ".join((*notes, *([] if exact else [_NOTE]))),
+        "note": "" if exact else _NOTE,
     }
-    blocks = [*_blocks(maps, top, exact=exact), *_shared_blocks(maps, shared)]
-    return _filled(title, _as_script(json.dumps(data)), "\n".join(blocks))
+    blocks = "\n".join(_blocks(maps, shared, top, exact=exact))
+    return _filled(title, _as_script(json.dumps(data)), blocks)
 
 
 def _facts(
@@ -161,14 +171,9 @@ def _facts(
     queries, keys = one.weights.shape
     labels = [None if given is None else tuple(given) for given in one.labels]
     lse = None if one.lse is None else [x if np.isfinite(x) else None for x in one.lse.tolist()]
-    reasons = None
-    if one.reasons is not None:
-        reasons = shared.setdefault(id(one.reasons), len(shared))
+    reasons = None if one.reasons is None else shared.setdefault(id(one.reasons), len(shared))
     return {
-        "name": one.name,
-        "layer": one.layer,
-        "batch": one.batch,
-        "head": one.head,
+        **{name: getattr(one, name) for name in ("name", "layer", "batch", "head")},
         "queries": queries,
         "keys": keys,
         "band": _band(keys),
@@ -181,21 +186,18 @@ def _facts(
     }
 
 
-def _blocks(maps: Sequence[Map], top: float, *, exact: bool) -> Iterator[str]:
-    """Yield the script elements that hold the weights and the thumbnails."""
+def _blocks(
+    maps: Sequence[Map], shared: Mapping[int, int], top: float, *, exact: bool
+) -> Iterator[str]:
+    """Yield the script elements that hold the weights, the thumbnails and the reasons."""
     for one in maps:
         for number, part in enumerate(_bands(one.weights)):
             weights = part.astype("<f4")
             yield _block(f"w-{one.name}-{number}", *([weights] if exact else _rounded(weights)))
         yield _block(f"t-{one.name}", _thumbnail(one, top))
-
-
-def _shared_blocks(maps: Sequence[Map], shared: Mapping[int, int]) -> Iterator[str]:
-    """Yield the script elements that hold the reasons."""
     for name, reasons in {id(one.reasons): one.reasons for one in maps}.items():
-        if reasons is not None:
-            for number, part in enumerate(_bands(reasons)):
-                yield _block(f"r-{shared[name]}-{number}", part)
+        for number, part in enumerate([] if reasons is None else _bands(reasons)):
+            yield _block(f"r-{shared[name]}-{number}", part)
 
 
 def _band(keys: int) -> int:

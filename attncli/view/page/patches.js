@@ -7,8 +7,8 @@ let painted = 0;
 
 async function drawPatches() {
   if (state.view !== "patches") return;
-  const ticket = ++painted, [rows, columns] = DATA.patches.grid, map = mapOf(state), first = map.keys - rows * columns;
-  const weights = (await rowOf(map, state.query)).weights.subarray(first);
+  const ticket = ++painted, { grid: [rows, columns], first } = DATA.patches;
+  const row = (await rowOf(mapOf(state), state.query)).weights, weights = row.subarray(first);
   if (ticket !== painted || state.view !== "patches") return;
   const shape = image.naturalWidth ? image.naturalHeight / image.naturalWidth : rows / columns;
   const height = Math.round(WIDTH * shape), context = sized(patches, WIDTH, height);
@@ -18,7 +18,7 @@ async function drawPatches() {
   const inner = overlay.getContext("2d"), pixels = inner.createImageData(columns, rows);
   weights.forEach((weight, i) => {
     const share = Math.max(0, weight) / strongest;
-    pixels.data.set([...colourAt(SCALES.inferno, share), image.naturalWidth ? 64 + 153 * share : 255], 4 * i);
+    pixels.data.set([...colourAt(SCALES.inferno, share), image.naturalWidth ? 51 + 166 * share : 255], 4 * i);
   });
   inner.putImageData(pixels, 0, 0);
   context.imageSmoothingEnabled = smooth.checked;
@@ -27,14 +27,15 @@ async function drawPatches() {
   context.strokeStyle = "#fff";
   context.lineWidth = 2;
   if (own >= 0) context.strokeRect((own % columns) * wide, Math.floor(own / columns) * high, wide, high);
-  drawLegend(SCALES.inferno, `weight 0 to ${shown(strongest)}, the largest of a patch`);
+  drawLegend(SCALES.inferno, `weight 0 to ${shown(strongest)}, the largest of a patch` +
+    (first ? `; key 0, the class token, is left out: ${shown(row[0])}` : ""));
 }
 
 function patchAt(event) {
-  const [rows, columns] = DATA.patches.grid, box = patches.getBoundingClientRect();
+  const { grid: [rows, columns], first } = DATA.patches, box = patches.getBoundingClientRect();
   const [down, across] = [rows * (event.clientY - box.top) / box.height, columns * (event.clientX - box.left) / box.width];
   const within = (number, count) => Math.max(0, Math.min(Math.floor(number), count - 1));
-  return mapOf(state).keys - rows * columns + within(down, rows) * columns + within(across, columns);
+  return first + within(down, rows) * columns + within(across, columns);
 }
 
 if (DATA.patches) {

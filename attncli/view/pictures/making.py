@@ -35,6 +35,8 @@ def picture_of(
     picked: Picked = EVERYTHING,
     *,
     across: str = "Keys",
+    down: str = "Queries",
+    remarks: Sequence[str] = (),
     scale_names: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Picture:
@@ -48,8 +50,10 @@ def picture_of(
     look : Look
     picked : Picked
         Which of all batch entries and heads the maps are.
-    across : str
-        Name of the horizontal axis.
+    across, down : str
+        Names of the axes.
+    remarks : sequence of str
+        What else the reader must know about the cells.
     scale_names : sequence of str
         What the colours mean, and the same in fewer words.
     progress : callable, optional
@@ -57,7 +61,7 @@ def picture_of(
     """
     batches, heads, queries, keys = maps.shape
     spans = look.rows or (0, queries), look.columns or (0, keys)
-    rows = _axis("Queries", spans[0], queries, maps.labels[0])
+    rows = _axis(down, spans[0], queries, maps.labels[0])
     columns = _axis(across, spans[1], keys, maps.labels[1])
     together, remark = rows.count == 1 and heads > 1, None
     if together:
@@ -75,7 +79,7 @@ def picture_of(
         axes,
         look,
         group=group,
-        remarks=[remark] if remark else [],
+        remarks=[*([remark] if remark else []), *remarks],
         scale_names=scale_names,
     )
 

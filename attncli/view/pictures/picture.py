@@ -26,7 +26,7 @@ _FEW_UNITS = 5
 _FILL_NOTE = "the scale leaves out scores so low that they hide a key"
 _FILL_HINT = "--vmax takes them in"
 _SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
-_ONE = {"Queries": "query", "Keys": "key", "Columns": "column", "Heads": "head"}
+_ONE = {"Queries": "query", "Keys": "key", "Columns": "column", "Rows": "row", "Heads": "head"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class Look:
         No background.
     math : bool
         ``$…$`` in titles and labels is a formula.
+    image : ndarray of uint8 (height, width, 3), or None
+        Lies behind the cells of a figure, which are its patches and let it through.
+    smooth : bool
+        Over an image, colours run from the middle of a cell to the next.
     """
 
     what: Literal["weights", "scores", "difference"] = "weights"
@@ -79,6 +83,8 @@ class Look:
     font_size: float = 9.0
     transparent: bool = False
     math: bool = False
+    image: npt.NDArray[np.uint8] | None = None
+    smooth: bool = False
 
     @property
     def signed(self) -> bool:
@@ -112,7 +118,7 @@ class Axis:
     Attributes
     ----------
     name : str
-        ``Queries``, ``Keys``, ``Heads`` or ``Columns``.
+        ``Queries``, ``Keys``, ``Heads``, ``Rows`` or ``Columns``.
     count : int
         How many are shown; more than the cells where pooled.
     start : int

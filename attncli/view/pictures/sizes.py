@@ -52,7 +52,7 @@ def grid_columns(count: int, aspect: float, group: int | None = None, shape: flo
 
 
 def panel_size(
-    rows: int, columns: int, *, panels: int = 1, group: int | None = None, labelled: float = 0
+    rows: float, columns: float, *, panels: int = 1, group: int | None = None, labelled: float = 0
 ) -> tuple[float, float]:
     """Return the width and height of a map of so many cells, one of some panels, in inches.
 

@@ -1,0 +1,82 @@
+"""Attention of all layers together: how much of each input token reaches each token.
+
+References
+----------
+Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3 (rollout).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import ShapeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["rollout"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def rollout(layers: Iterable[tuple[str, Array]], *, residual: bool = True) -> tuple[Array, int]:
+    """Return the product of the layers' weights, averaged over the heads.
+
+    Parameters
+    ----------
+    layers : iterable of (str, ndarray (B, H, L, L))
+        What errors call each, and its weights, from the first layer to the last.
+    residual : bool
+        Half of each token comes past the layer, on the residual connection: weights are averaged
+        with the identity matrix.
+
+    Returns
+    -------
+    rolled : ndarray (B, L, L) of float64
+        Rows add up to 1, but for a query that sees no key: without the residual its row is 0.
+    count : int
+        How many layers there were.
+
+    Raises
+    ------
+    ShapeError
+        A layer has not as many keys as queries, or another shape than the one before.
+    UsageError
+        There are fewer than two layers.
+    """
+    rolled, count = None, 0
+    for name, weights in layers:
+        layer = _mixing(name, weights, residual=residual)
+        if rolled is not None and rolled.shape != layer.shape:
+            raise ShapeError(
+                f"rollout needs layers of one shape; {name} has {layer.shape[0]} batch entries and "
+                f"{layer.shape[1]} tokens, the layers before it {rolled.shape[0]} and "
+                f"{rolled.shape[1]}"
+            )
+        rolled = layer if rolled is None else layer @ rolled
+        count += 1
+    if rolled is None or count == 1:
+        raise UsageError(
+            f"rollout needs several layers; found {count}",
+            hint="give a folder of recorded layers, weights (layers, B, H, L, S), or a file of "
+            "weights for each layer",
+        )
+    return rolled, count
+
+
+def _mixing(name: str, weights: Array, *, residual: bool) -> Array:
+    """Return how a layer mixes its tokens: rows that add up to 1."""
+    queries, keys = weights.shape[-2:]
+    if queries != keys:
+        raise ShapeError(
+            f"rollout needs as many queries as keys, the tokens of self-attention; {name} has "
+            f"{queries} and {keys}"
+        )
+    mean: Array = weights.mean(axis=1, dtype=np.float64)
+    if residual:
+        mean = (mean + np.eye(keys)) / 2
+    sums: Array = mean.sum(axis=-1, keepdims=True)
+    return mean / np.where(sums > 0, sums, 1)
