@@ -212,8 +212,6 @@ def heatmap(
     Example: attncli heatmap q.csv k.csv --out weights.html
 
     Example: attncli heatmap layer.npz --causal --head 0:4 --tokens tokens.txt
-
-    Example: attncli heatmap vit.npy --grid 14x14 --image cat.jpg --out cat.png
     """
     from attncli.loading import split_member
     from attncli.save.files import refuse_inputs, refuse_unwritable
@@ -423,10 +421,10 @@ def _options(
     merge: MergeOptions,
 ) -> dict[str, str]:
     """Return what was asked for, by the names of the options."""
-    unasked = vars(PictureOptions())
-    looks = {name: value for name, value in vars(drawing).items() if value != unasked[name]}
-    looks.pop("out", None)
-    return as_metadata(options, {**vars(pick), **vars(merge), **vars(patches), **looks}, average)
+    unasked = {**vars(PictureOptions()), **vars(PatchOptions())}
+    looks = {**vars(drawing), **vars(patches)}
+    looks = {n: value for n, value in looks.items() if value != unasked[n] and n != "out"}
+    return as_metadata(options, {**vars(pick), **vars(merge), **looks}, average)
 
 
 def _show(picture: Picture, run: RunOptions) -> None:
