@@ -21,10 +21,10 @@ __all__ = [
     "after",
     "altered",
     "given",
-    "in_turn",
     "negated",
     "require",
     "softmaxed",
+    "where",
     "without",
     "without_rule",
     "written",
@@ -50,11 +50,12 @@ def given(value: T | None) -> T:
     return value
 
 
-def in_turn(pipe: Pipeline, *changes: Callable[[Pipeline], Pipeline]) -> Pipeline:
-    """Make several changes, one after the other."""
-    for change in changes:
-        pipe = change(pipe)
-    return pipe
+def where(
+    pipe: Pipeline, sense: Callable[[Pipeline], object], change: Callable[..., Pipeline], *more: Any
+) -> Pipeline:
+    """Make a change where something is true of the pipeline."""
+    require(sense(pipe))
+    return change(pipe, *more)
 
 
 def altered(pipe: Pipeline, stage: str, make: Callable[[Any], Any]) -> Pipeline:
@@ -77,12 +78,10 @@ def without_rule(pipe: Pipeline, name: str) -> Pipeline:
     return pipe.with_rule(name, None)
 
 
-def negated(pipe: Pipeline, *names: str) -> Pipeline:
-    """Take rules for their opposites."""
-    for name in names:
-        own = given(pipe.rules.get(name))
-        pipe = pipe.with_rule(name, lambda run, own=own: ~run.called(own))  # type: ignore[misc]
-    return pipe
+def negated(pipe: Pipeline, name: str) -> Pipeline:
+    """Take a rule for its opposite."""
+    own = given(pipe.rules.get(name))
+    return pipe.with_rule(name, lambda run: ~run.called(own))
 
 
 def softmaxed(pipe: Pipeline, softmax: Callable[[Run, Array], tuple[Array, Array]]) -> Pipeline:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.mistakes import table as stages
-from attncli.referee.mistakes.changes import after, given, require
+from attncli.referee.mistakes.changes import after, given, require, where
 from attncli.referee.mistakes.inputs import own_places
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.pipeline import Finish, Outputs, Pipeline, Run, causal
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
 
-__all__ = ["ATTENDED", "FUSED", "HEADS", "of_context"]
+__all__ = ["ROWS", "of_context"]
+
+ROWS = Rows()
 
 _NUMBERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128)
 _INPUTS = ("query", "key", "value")
@@ -56,8 +57,6 @@ def _flip(array: Array) -> Array:
 
 
 # Which axis is attended over, and of how many heads.
-
-ATTENDED = Rows()
 
 
 def _along(pipe: Pipeline, *axes: int) -> Pipeline:
@@ -116,23 +115,17 @@ def _cut_into(pipe: Pipeline, heads: int) -> Pipeline:
     return _finished(made.but(scale=scale), partial(_joined, count))
 
 
-def _with_heads(heads: int, problem: Problem) -> str:
-    return f"--heads {heads}" if _usual_scale(problem) else ""
-
-
-ATTENDED.add("axes_exchanged", _along, 0, 2, 1, 3, option=_other_layout)
-ATTENDED.add("batch_attended", _along, 2, 1, 0, 3, option=_heads_first)
-ATTENDED.family(
+ROWS.add("axes_exchanged", _along, 0, 2, 1, 3, option=_other_layout)
+ROWS.add("batch_attended", _along, 2, 1, 0, 3, option=_heads_first)
+ROWS.family(
     "heads_{}",
     _cut_into,
     {(number, "head" if number == 1 else "heads"): number for number in _NUMBERS},
-    option=lambda number, _: partial(_with_heads, number),
+    option=lambda n, _: lambda problem: f"--heads {n}" * _usual_scale(problem),
 )
 
 
 # How heads are cut and joined.
-
-HEADS = Rows()
 
 
 def reread(problem: Problem, array: Array, *, back: bool) -> Array:
@@ -184,20 +177,6 @@ def _cut(pipe: Pipeline, *where: str) -> Pipeline:
     return _finished(made, _uninterleaved) if "out" in where else made
 
 
-def _by_columns(pipe: Pipeline, where: str) -> Pipeline:
-    """Flatten kernels (W, H, D) as (W, D, H), or (H, D, W) as (D, H, W)."""
-    require(pipe.query.shape[1] > 1)
-    require(pipe.problem.layout.packed if where == "in" else pipe.output is not None)
-    return _inputs(pipe, _uninterleaved) if where == "in" else _finished(pipe, _interleaved)
-
-
-def _averaged(pipe: Pipeline) -> Pipeline:
-    require(pipe.shape[1] > 1)
-    return after(
-        pipe, lambda weights: np.broadcast_to(weights.mean(1, keepdims=True), weights.shape)
-    )
-
-
 def _tiled(pipe: Pipeline, *names: str) -> Pipeline:
     """Let query head h read head h mod G of some inputs."""
     groups = pipe.key.shape[1]
@@ -209,50 +188,33 @@ def _tiled(pipe: Pipeline, *names: str) -> Pipeline:
     )
 
 
-HEADS.add("heads_reshaped_in", _reshaped, *_INPUTS)
-HEADS.add("heads_reshaped_out", _reshaped, "context")
-HEADS.add("heads_transposed_twice", partial(_reshaped, back=True), "context")
-HEADS.add("heads_reshaped", _reshaped, *_INPUTS, "context")
-HEADS.add("strides_ignored", partial(_reshaped, back=True), *_INPUTS)
-HEADS.add("strides_of_keys_ignored", partial(_reshaped, back=True), *("key", "value"))
-_SOME: tuple[tuple[str, ...], ...] = (("query",), ("key",), ("value",))
-_SOME += (("query", "key"), ("query", "value"))
-_MISREAD: dict[str, Any] = {
-    "stage": stages.MISREAD_HEADS,
-    "variant_of": ("heads_reshaped_in", "heads_reshaped", "strides_ignored"),
-}
-HEADS.family(
-    "{}_reshaped_in",
-    _some_reshaped,
-    {
-        ("_".join(names), f"{' and '.join(names)} {('are' if names[1:] else 'is')}"): names
-        for names in (*_SOME, ("key", "value"))
-    },
-)
-HEADS.family(
+ROWS.add("heads_reshaped_in", _reshaped, *_INPUTS)
+ROWS.add("heads_reshaped_out", _reshaped, "context")
+ROWS.add("heads_transposed_twice", partial(_reshaped, back=True), "context")
+ROWS.add("heads_reshaped", _reshaped, *_INPUTS, "context")
+ROWS.add("strides_ignored", partial(_reshaped, back=True), *_INPUTS)
+ROWS.add("strides_of_keys_ignored", partial(_reshaped, back=True), *("key", "value"))
+_SOME = (("query",), ("key",), ("value",), ("query", "key"), ("query", "value"), ("key", "value"))
+ROWS.family("{}_reshaped_in", _some_reshaped, {"_".join(names): names for names in _SOME})
+ROWS.family(
     "strides_of_{}_ignored",
     partial(_some_reshaped, back=True),
-    {("_".join(names), " and ".join(names)): names for names in _SOME},
+    {"_".join(names): names for names in _SOME[:-1]},
 )
-HEADS.add("heads_interleaved", _cut, "in", "out")
-HEADS.family("kernels_by_columns_{}", _by_columns, ("in", "out"))
-HEADS.add("heads_interleaved_in", _cut, "in")
-HEADS.add("heads_interleaved_out", _cut, "out")
-HEADS.add("weights_averaged_before_values", _averaged)
-HEADS.family(
-    "heads{}_tiled",
-    _tiled,
-    {
-        ("", "key/value heads", ""): ("key", "value"),
-        ("_of_keys", "heads of the keys", ", but not those of the values"): "key",
-        ("_of_values", "heads of the values", ", but not those of the keys"): "value",
-    },
+ROWS.add("heads_interleaved", _cut, "in", "out")
+ROWS.add("heads_interleaved_in", _cut, "in")
+ROWS.add("heads_interleaved_out", _cut, "out")
+ROWS.add(
+    "weights_averaged_before_values",
+    *(where, lambda pipe: pipe.shape[1] > 1, after),
+    lambda weights: np.broadcast_to(weights.mean(1, keepdims=True), weights.shape),
+)
+ROWS.family(
+    "heads{}_tiled", _tiled, {"": ("key", "value"), "_of_keys": "key", "_of_values": "value"}
 )
 
 
 # A fused projection of query, key and value, (B, L, ·), that is split in another order.
-
-FUSED = Rows()
 
 
 def _fused_from(pipe: Pipeline, least: int = 2) -> tuple[list[Array], tuple[int, ...]]:
@@ -286,37 +248,14 @@ def _viewed(pipe: Pipeline) -> Pipeline:
     return pipe.but(**dict(zip(_INPUTS, made, strict=True)))
 
 
-def _shards(pipe: Pipeline, count: int) -> Pipeline:
-    """Cut a product by kind whose shards hold (q, k, v) of their heads."""
-    arrays, (batch, rows, heads, width) = _fused_from(pipe, count + 1)
-    require(heads % count == 0)
-    parts = [np.stack(np.split(array, count, axis=2), axis=2) for array in arrays]
-    made = np.stack(parts, axis=3).reshape(batch, rows, 3, heads, width)
-    return _apart(pipe, np.moveaxis(made, 2, 0))
-
-
-def _groups(pipe: Pipeline) -> Pipeline:
-    """Cut a product that holds groups, each with (queries, key, value), by kind."""
-    query, key, value = _flip(pipe.query), _flip(pipe.key), _flip(given(pipe.value))
-    batch, rows, heads, width = query.shape
-    groups = key.shape[2]
-    require(key.shape == value.shape == (batch, rows, groups, width), 1 < groups < heads)
-    per_group = query.reshape(batch, rows, groups, -1, width)
-    made = np.concatenate((per_group, key[:, :, :, None], value[:, :, :, None]), axis=3)
-    made = made.reshape(batch, rows, -1, width)
-    return _apart(pipe, np.split(made, [heads, heads + groups], axis=2))
-
-
-FUSED.family(
+ROWS.family(
     "fused_{}",
     _ordered,
     {
-        ("cut_by_head", "(heads, 3, D)", "(3, heads, D)"): (2, "h3d"),
-        ("cut_by_kind", "(3, heads, D)", "(heads, 3, D)"): (3, "3hd"),
-        ("cut_by_component", "(heads, D, 3)", "(3, heads, D)"): (2, "hd3"),
-        ("heads_cut_by_component", "(heads, D, 3)", "(heads, 3, D)"): (3, "hd3"),
+        "cut_by_head": (2, "h3d"),
+        "cut_by_kind": (3, "3hd"),
+        "cut_by_component": (2, "hd3"),
+        "heads_cut_by_component": (3, "hd3"),
     },
 )
-FUSED.add("fused_viewed_as_heads", _viewed)
-FUSED.family("fused_shards_of_{}_cut_by_kind", _shards, (2, 4, 8))
-FUSED.add("fused_groups_cut_by_kind", _groups)
+ROWS.add("fused_viewed_as_heads", _viewed)

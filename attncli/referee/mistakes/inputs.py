@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, Ints
 
-__all__ = ["INPUTS", "SHARED", "emptied", "own_places"]
+__all__ = ["ROWS", "emptied", "own_places"]
+
+ROWS = Rows()
 
 _WORDS = {"query": "queries", "key": "keys", "value": "values"}
 # Numbers of a product that is made of all batch entries.
@@ -27,7 +29,6 @@ _MOST_NUMBERS = 2**24
 
 # Inputs that are taken for others.
 
-INPUTS = Rows()
 _EXCHANGED = {
     "query_key_exchanged": ("key", "query", "value"),
     "key_value_exchanged": ("query", "value", "key"),
@@ -66,8 +67,8 @@ def _taken(pipe: Pipeline, *order: str) -> Pipeline:
 
 
 for _name, _order in _EXCHANGED.items():
-    INPUTS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
-INPUTS.family(
+    ROWS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
+ROWS.family(
     "inputs_in_the_order_{0}_{1}_{2}",
     _taken,
     _ORDERS,
@@ -75,7 +76,7 @@ INPUTS.family(
 )
 for _name, _order in _COPIES.items():
     _source, _target = _name.split("_as_")
-    INPUTS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
+    ROWS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
 
 
 # Rows of an input that are taken from other places.
@@ -116,8 +117,8 @@ def _new_first(pipe: Pipeline) -> Pipeline:
     return _tokens_moved(pipe, lambda at: (at - new) % count, "key", "value")
 
 
-INPUTS.add("key_reshaped", _reshaped, "key")
-INPUTS.add("value_reshaped", _reshaped, "value")
+ROWS.add("key_reshaped", _reshaped, "key")
+ROWS.add("value_reshaped", _reshaped, "value")
 # Where keys and values get out of step: in words, and by places from 0 on.
 _STEPS: dict[tuple[str, str], Callable[[Ints], Ints]] = {
     ("late", "before it, the ends joined"): lambda at: (at - 1) % len(at),
@@ -125,18 +126,17 @@ _STEPS: dict[tuple[str, str], Callable[[Ints], Ints]] = {
     ("early", "after it, the ends joined"): lambda at: (at + 1) % len(at),
     ("early_by_one", "after it; the last has its own"): lambda at: np.minimum(at + 1, at[-1]),
 }
-_STEP_NAMES = [name for name, _ in _STEPS]
 for _input in ("value", "key"):
-    INPUTS.family(
+    ROWS.family(
         f"{_input}s_{{}}", _moved, {words: (places, _input) for words, places in _STEPS.items()}
     )
 for _tokens, _names in {"tokens": ("key", "value"), "queries": ("query",)}.items():
-    INPUTS.family(
+    ROWS.family(
         f"{_tokens}_{{}}",
         _tokens_moved,
         {words: (places, *_names) for words, places in _STEPS.items()},
     )
-INPUTS.add("new_keys_before_the_cache", _new_first)
+ROWS.add("new_keys_before_the_cache", _new_first)
 
 
 def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
@@ -153,14 +153,8 @@ def _unwritten(pipe: Pipeline, *names: str) -> Pipeline:
     return emptied(pipe, names, slice(-1, None))
 
 
-INPUTS.family(
-    "last_{}_unwritten",
-    _unwritten,
-    {
-        ("slot", "key and value", "are"): ("key", "value"),
-        ("key", "the key", "is"): "key",
-        ("value", "the value", "is"): "value",
-    },
+ROWS.family(
+    "last_{}_unwritten", _unwritten, {"slot": ("key", "value"), "key": "key", "value": "value"}
 )
 _BLOCK_STEPS: dict[tuple[str, str], Callable[[Ints, int], Ints]] = {
     ("of_first_block_of", "of the first"): lambda at, size: at % size,
@@ -173,10 +167,8 @@ _BLOCK_STEPS: dict[tuple[str, str], Callable[[Ints, int], Ints]] = {
 }
 
 
-def _blocks_moved(
-    pipe: Pipeline, step: Callable[[Ints, int], Ints], size: int, name: str
-) -> Pipeline:
-    return _moved(pipe, lambda at: step(at, size), name, beyond=size)
+def _blocks_moved(pipe: Pipeline, step: Callable[[Ints, int], Ints], size: int) -> Pipeline:
+    return _moved(pipe, lambda at: step(at, size), "value", beyond=size)
 
 
 def _first_columns(pipe: Pipeline, size: int) -> Pipeline:
@@ -185,22 +177,19 @@ def _first_columns(pipe: Pipeline, size: int) -> Pipeline:
     return pipe.but(value=given(pipe.value)[..., np.arange(width) % size])
 
 
-for _input in ("value", "key"):
-    INPUTS.family(
-        f"{_input}s_{{0}}_{{1}}",
-        _blocks_moved,
-        {
-            (name, size, whose): (step, size, _input)
-            for size in SIZES
-            for (name, whose), step in _BLOCK_STEPS.items()
-        },
-    )
-INPUTS.family("value_columns_of_first_{}", _first_columns, SIZES)
+ROWS.family(
+    "values_{0}_{1}",
+    _blocks_moved,
+    {
+        (name, size, whose): (step, size)
+        for size in SIZES
+        for (name, whose), step in _BLOCK_STEPS.items()
+    },
+)
+ROWS.family("value_columns_of_first_{}", _first_columns, SIZES)
 
 
 # Strides: all heads or batch entries read what belongs to others.
-
-SHARED = Rows()
 
 
 def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
@@ -215,18 +204,6 @@ def _of_first(pipe: Pipeline, axis: int) -> Pipeline:
     require(pipe.key.shape[axis] > 1)
     value = None if pipe.value is None else np.take(pipe.value, [0], axis=axis)
     return pipe.but(key=np.take(pipe.key, [0], axis=axis), value=value)
-
-
-def _strides_of_query(pipe: Pipeline) -> Pipeline:
-    """Let the keys and values of a head begin where its queries would."""
-    batch, heads, queries, keys = pipe.shape
-    inputs = {n: getattr(pipe, n) for n in ("key", "value") if getattr(pipe, n) is not None}
-    require(pipe.key.shape[:2] == (batch, heads), queries < keys, batch * heads > 1)
-    require(len({array.shape[3] for array in inputs.values()}) == 1)
-    rows = np.arange(batch * heads)[:, None] * queries + np.arange(keys)
-    return pipe.but(
-        **{n: a.reshape(-1, a.shape[3])[rows].reshape(a.shape) for n, a in inputs.items()}
-    )
 
 
 def _packed(pipe: Pipeline) -> Pipeline:
@@ -257,7 +234,6 @@ def _packed(pipe: Pipeline) -> Pipeline:
     )
 
 
-SHARED.add("keys_of_first_head", _of_first, 1)
-SHARED.add("keys_of_first_batch_entry", _of_first, 0)
-SHARED.add("strides_of_query", _strides_of_query)
-SHARED.add("packed_without_boundaries", _packed)
+ROWS.add("keys_of_first_head", _of_first, 1)
+ROWS.add("keys_of_first_batch_entry", _of_first, 0)
+ROWS.add("packed_without_boundaries", _packed)

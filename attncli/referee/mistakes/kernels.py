@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,21 +16,21 @@ from attncli.referee.options import with_first_keys
 from attncli.referee.pipeline import Pipeline, Run, softmax_over
 
 if TYPE_CHECKING:
-    from attncli.problem.problem import Problem
-    from attncli.referee.formats import Array, Bools
+    from collections.abc import Callable
 
-__all__ = ["BLOCKS", "CAUSAL_BLOCKS", "ONLINE", "SPLITS"]
+    from attncli.problem.problem import Problem
+    from attncli.referee.formats import Array
+
+__all__ = ["ROWS"]
+
+ROWS = Rows()
 
 # Keys that are taken at once: one, or a block.
 ONLINE_SIZES = (1, 4, *SIZES)
-# Blocks of one kind and of the other, as kernels have them.
-_TWO_SIZES = ((256, 128), (256, 64), (128, 64), (128, 32), (64, 32), (64, 16), (32, 16))
 _PARTS = (2, 3, 4, 8)
 
 
 # Blocks of keys that are lost, or filled up.
-
-BLOCKS = Rows()
 
 
 def _lost(pipe: Pipeline, size: int, *, end: str) -> Pipeline:
@@ -42,72 +41,53 @@ def _lost(pipe: Pipeline, size: int, *, end: str) -> Pipeline:
     return pipe.with_rule("block", lambda run: (run.j < gone.start) | (run.j >= gone.stop))
 
 
-def with_zeros(pipe: Pipeline, count: int) -> Pipeline:
-    """Return the pipeline with so many keys of zeros, which every query sees: sinks, in effect."""
-    known = np.full(pipe.shape[1], -np.inf) if pipe.sinks is None else pipe.sinks
-    return pipe.but(sinks=np.logaddexp(known, math.log(count)))
-
-
 def _filled_up(pipe: Pipeline, block: int) -> Pipeline:
-    """Count the keys of zeros that fill the last block: each has the score 0."""
+    """Count the keys of zeros that fill the last block: each has the score 0, as a sink of 0."""
     extra = -pipe.shape[3] % block
     require(extra)
-    return with_zeros(pipe, extra)
+    known = np.full(pipe.shape[1], -np.inf) if pipe.sinks is None else pipe.sinks
+    return pipe.but(sinks=np.logaddexp(known, math.log(extra)))
 
 
-BLOCKS.family(
+ROWS.family(
     "last_block_of_{}_lost",
     partial(_lost, end="last"),
     SIZES,
     option=lambda size: with_first_keys(lambda keys: (keys - 1) // size * size),
 )
-BLOCKS.family("first_block_of_{}_lost", partial(_lost, end="first"), SIZES)
-BLOCKS.family("zeros_to_{}_counted", _filled_up, SIZES)
-BLOCKS.add(
-    "last_key_lost",
-    partial(_lost, end="last"),
-    1,
-    option=with_first_keys(lambda keys: keys - 1),
-)
-BLOCKS.add("first_key_lost", partial(_lost, end="first"), 1)
+ROWS.family("first_block_of_{}_lost", partial(_lost, end="first"), SIZES)
+ROWS.family("zeros_to_{}_counted", _filled_up, SIZES)
+_LAST = with_first_keys(lambda keys: keys - 1)
+ROWS.add("last_key_lost", partial(_lost, end="last"), 1, option=_LAST)
+ROWS.add("first_key_lost", partial(_lost, end="first"), 1)
 
 
 # A causal mask that is applied block by block.
 
-CAUSAL_BLOCKS = Rows()
-# Places of queries and keys, and sizes of blocks, in; what is seen, out.
-_Seen = Callable[..., Any]
+# Places of queries and keys, and the size of blocks, in; what is seen, out.
+_SEEN: dict[str, Callable[[Any, Any, int], Any]] = {
+    "causal_by_blocks_of_{}": lambda i, j, size: j < i // size * size + size,
+    "diagonal_block_of_{}_lost": lambda i, j, size: j < i // size * size,
+    "causal_within_blocks_of_{}": lambda i, j, size: j % size <= i % size,
+    "causal_in_first_block_of_{}": lambda i, j, size: (j <= i) | (j >= size),
+    "last_block_of_{}_not_causal": lambda i, j, n: (j <= i) | (j >= (j.size - 1) // n * n),
+}
 
 
-def _to_the_end(i: Array, j: Array, size: int) -> Bools:
-    return np.asarray(j < i // size * size + size)
-
-
-def _before_own(i: Array, j: Array, size: int) -> Bools:
-    return np.asarray(j < i // size * size)
-
-
-def _and_the_last(i: Array, j: Array, size: int) -> Bools:
-    return np.asarray((j <= i) | (j >= (j.size - 1) // size * size))
-
-
-def _cut_at(i: Array, j: Array, keys: int, queries: int) -> Bools:
-    return np.asarray((j <= i) & (j < (i // queries + 1) * queries // keys * keys))
-
-
-def _causal_as(pipe: Pipeline, *sizes: int, seen: _Seen) -> Pipeline:
+def _causal_as(pipe: Pipeline, size: int, *, name: str) -> Pipeline:
     """Take another causal rule, of more keys than a block has."""
-    require(pipe.problem.visible.causal, pipe.shape[3] > sizes[0], "causal" in pipe.rules)
+    require(pipe.problem.visible.causal, pipe.shape[3] > size, "causal" in pipe.rules)
     # Of a single query it is rather the last block that is lost.
-    require(pipe.shape[2] > 1 or seen not in (_before_own, _cut_at))
+    require(pipe.shape[2] > 1 or not name.endswith("lost"))
     return pipe.with_rule(
-        "causal", lambda run: seen(run.i + run.by_entry(pipe.offsets), run.j, *sizes)
+        "causal", lambda run: _SEEN[name](run.i + run.by_entry(pipe.offsets), run.j, size)
     )
 
 
 def _zeros_to_the_end(pipe: Pipeline, size: int) -> Pipeline:
     """Give the hidden keys of the block on the diagonal the score 0."""
-    wider, own = _causal_as(pipe, size, seen=_to_the_end), pipe.rules["causal"]
+    wider = _causal_as(pipe, size, name="causal_by_blocks_of_{}")
+    own = pipe.rules["causal"]
     return wider.with_step(
         "zeros",
         lambda run, scores: scores * run.called(own).astype(scores.dtype),
@@ -126,52 +106,17 @@ def _diagonal_twice(pipe: Pipeline, size: int) -> Pipeline:
     return pipe.with_step("again", again, before="hide")
 
 
-CAUSAL_BLOCKS.family("causal_by_blocks_of_{}", partial(_causal_as, seen=_to_the_end), SIZES)
-CAUSAL_BLOCKS.family("diagonal_block_of_{}_lost", partial(_causal_as, seen=_before_own), SIZES)
-CAUSAL_BLOCKS.family("zeros_in_causal_blocks_of_{}", _zeros_to_the_end, SIZES)
-CAUSAL_BLOCKS.family("diagonal_block_of_{}_twice", _diagonal_twice, SIZES)
-CAUSAL_BLOCKS.family(
-    "causal_within_blocks_of_{}",
-    partial(_causal_as, seen=lambda i, j, size: j % size <= i % size),
-    SIZES,
-)
-CAUSAL_BLOCKS.family(
-    "causal_within_each_block_of_{}",
-    partial(_causal_as, seen=lambda i, j, size: (j // size <= i // size) & (j % size <= i % size)),
-    SIZES,
-)
-CAUSAL_BLOCKS.family(
-    "causal_in_first_block_of_{}",
-    partial(_causal_as, seen=lambda i, j, size: (j <= i) | (j >= size)),
-    SIZES,
-)
-CAUSAL_BLOCKS.family("last_block_of_{}_not_causal", partial(_causal_as, seen=_and_the_last), SIZES)
-CAUSAL_BLOCKS.family(
-    "only_last_{1}_masked_of_{0}",
-    partial(_causal_as, seen=lambda i, j, a, b: (j <= i) | (j < (i // a + 1) * a - b)),
-    _TWO_SIZES,
-)
-CAUSAL_BLOCKS.family("blocks_of_{0}_cut_at_{1}", partial(_causal_as, seen=_cut_at), _TWO_SIZES)
+for _name in _SEEN:
+    ROWS.family(_name, partial(_causal_as, name=_name), SIZES)
+ROWS.family("zeros_in_causal_blocks_of_{}", _zeros_to_the_end, SIZES)
+ROWS.family("diagonal_block_of_{}_twice", _diagonal_twice, SIZES)
 
 
 # An online softmax, which goes over the keys block by block.
 
-ONLINE = Rows()
-
 
 class _Running:
-    """What an online softmax knows of each score.
-
-    Attributes
-    ----------
-    scores, fresh : ndarray (..., keys)
-        Scores, and their exponentials beside the largest of the row.
-    own, then, last : ndarray
-        The largest score of its block, of the blocks so far, and of all.
-    sink : ndarray or 0
-    starts : ndarray of int
-        Where blocks begin.
-    """
+    """What an online softmax knows: scores, the largest of a block, of those so far, and of all."""
 
     def __init__(self, run: Run, scores: Array, block: int) -> None:
         keys = scores.shape[-1]
@@ -184,45 +129,27 @@ class _Running:
             self.sink = exponentials(run.by_head(run.pipe.sinks), self.last)
         self.fresh = exponentials(scores, self.last)
 
-    def rescaled(self, powers: Array, times: float = 1) -> Array:
-        """Return exponentials beside the largest score so far beside that of all."""
-        return powers * exponentials(times * self.then, times * self.last)
+    @property
+    def stale(self) -> Array:
+        """Exponentials beside the largest score so far, which are never rescaled."""
+        return exponentials(self.scores, self.then)
+
+    @property
+    def alone(self) -> Array:
+        """Exponentials beside the largest score of the block."""
+        return exponentials(self.scores, self.own)
+
+    def factors(self, times: float = 1) -> Array:
+        """By what exponentials beside the largest score so far are rescaled in the end."""
+        return exponentials(times * self.then, times * self.last)
 
 
-def _stale(known: _Running) -> Array:
-    return exponentials(known.scores, known.then)
-
-
-def _beside_own(known: _Running) -> Array:
-    return known.rescaled(exponentials(known.scores, known.own))
-
-
-def _never_rescaled(known: _Running) -> Array:
-    return exponentials(known.scores, known.own)
-
-
-def _inversely(known: _Running) -> Array:
-    return _stale(known) * exponentials(known.last, known.then)
-
-
-def _twice(known: _Running) -> Array:
-    return known.rescaled(known.rescaled(_stale(known)))
-
-
-def _in_base_2(known: _Running) -> Array:
-    return known.rescaled(_stale(known), math.log(2))
-
-
-def _late(known: _Running, *, first_lost: bool = True) -> Array:
+def _late(known: _Running, *, first_lost: bool) -> Array:
     """Rescale a block by the maximum before it, which the first one has none of: exp(−∞) is 0."""
     first = known.then[..., : known.block]
     first = np.full_like(first, -np.inf) if first_lost else first
     before = np.concatenate([first, known.then[..., : -known.block]], axis=-1)
-    return _stale(known) * exponentials(before, known.last)
-
-
-def _late_from_second(known: _Running) -> Array:
-    return _late(known, first_lost=False)
+    return known.stale * exponentials(before, known.last)
 
 
 def _divided_each_time(known: _Running) -> Array:
@@ -263,29 +190,29 @@ def _online(
 
 # What goes into which sum, in blocks of how many keys at least.
 _ONLINE: dict[str, tuple[Callable[[_Running], Array], str, int]] = {
-    "sums_stale": (_stale, "both", 1),
-    "context_stale": (_stale, "values", 1),
-    "denominator_stale": (_stale, "total", 1),
-    "own_maxima": (_beside_own, "both", 1),
-    "context_beside_own_maxima": (_beside_own, "values", 2),
-    "own_maxima_not_rescaled": (_never_rescaled, "both", 2),
-    "rescaled_inversely": (_inversely, "both", 1),
+    "sums_stale": (lambda known: known.stale, "both", 1),
+    "context_stale": (lambda known: known.stale, "values", 1),
+    "denominator_stale": (lambda known: known.stale, "total", 1),
+    "own_maxima": (lambda known: known.alone * known.factors(), "both", 1),
+    "context_beside_own_maxima": (lambda known: known.alone * known.factors(), "values", 2),
+    "own_maxima_not_rescaled": (lambda known: known.alone, "both", 2),
+    "rescaled_inversely": (
+        lambda known: known.stale * exponentials(known.last, known.then),
+        *("both", 1),
+    ),
     # Of single keys whose scores rise, it comes to twice the scale.
-    "rescaled_twice": (_twice, "both", 2),
-    "rescaled_in_base_2": (_in_base_2, "both", 1),
-    "sums_rescaled_late": (_late, "both", 1),
-    "sums_rescaled_late_from_second": (_late_from_second, "both", 1),
-    "context_rescaled_late": (_late, "values", 1),
-    "context_rescaled_late_from_second": (_late_from_second, "values", 1),
-    "denominator_rescaled_late": (_late, "total", 1),
-    "denominator_rescaled_late_from_second": (_late_from_second, "total", 1),
+    "rescaled_twice": (lambda known: known.stale * known.factors() ** 2, "both", 2),
+    "rescaled_in_base_2": (lambda known: known.stale * known.factors(math.log(2)), "both", 1),
     "divided_each_time": (_divided_each_time, "values", 1),
     "last_denominator": (_last, "total", 1),
     "last_context": (_last, "values", 1),
 }
+for _name, _sums in {"sums": "both", "context": "values", "denominator": "total"}.items():
+    for _end, _lost_first in (("", True), ("_from_second", False)):
+        _ONLINE[f"{_name}_rescaled_late{_end}"] = partial(_late, first_lost=_lost_first), _sums, 1
 _AT_ONCE = {(n, "key" if n == 1 else f"block of {n} keys"): n for n in ONLINE_SIZES}
 for _name, (_share, _sums, _least) in _ONLINE.items():
-    ONLINE.family(
+    ROWS.family(
         f"online_{_name}_{{0}}",
         partial(_online, share=_share, sums=_sums, least=_least),
         _AT_ONCE,
@@ -293,8 +220,6 @@ for _name, (_share, _sums, _least) in _ONLINE.items():
 
 
 # Keys that are cut into parts, whose results are put together.
-
-SPLITS = Rows()
 
 
 def _cuts(kind: str, count: int, keys: int) -> list[int]:
@@ -308,17 +233,15 @@ _WAYS = _INTO | {(f"blocks_of_{n}", f"blocks of {n}"): ("blocks", n) for n in SI
 
 
 class _Merge(NamedTuple):
-    """How results of parts are put together.
+    """How the results of parts are put together."""
 
-    ``share`` takes each part's lse and largest score (..., parts), and returns by what its weights
-    are multiplied. ``least`` is the number of parts at least. ``gone`` takes the number of keys
-    and where they are cut, and returns how many keys are left out; ``kept``, where only the first
-    keys are left, how many.
-    """
-
+    # Each part's lse and largest score (..., parts) in, by what its weights are multiplied out.
     share: Callable[[Array, Array], Array]
+    # The number of parts at least.
     least: int = 2
+    # The number of keys and the cuts in, how many keys are left out.
     gone: Callable[[int, list[int]], set[int]] = lambda _, __: set()
+    # Where only the first keys are left, how many.
     kept: Callable[[list[int]], int] | None = None
 
 
@@ -403,7 +326,7 @@ def _first_keys(merge: _Merge, word: str) -> str | Callable[[Problem], str]:
 
 
 for _name, _merge in _MERGES.items():
-    SPLITS.family(
+    ROWS.family(
         f"splits_of_{{0}}_{_name}",
         partial(_merged, merge=_merge),
         _INTO if _name.endswith("lost") else _WAYS,
@@ -434,4 +357,4 @@ def _own_positions(pipe: Pipeline, kind: str, count: int) -> Pipeline:
     )
 
 
-SPLITS.family("splits_of_{0}_own_positions", _own_positions, _INTO)
+ROWS.family("splits_of_{0}_own_positions", _own_positions, _INTO)

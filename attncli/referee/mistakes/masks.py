@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import given, negated, require, softmaxed, without_rule
+from attncli.referee import options
+from attncli.referee.mistakes.changes import given, negated, require, softmaxed, where, without_rule
 from attncli.referee.mistakes.scores import PLACES, first_of, transposed
 from attncli.referee.mistakes.table import SIZES, Rows
-from attncli.referee.options import (
-    aligned,
-    also_causal,
-    inverted,
-    padded_queries,
-    windowed,
-    without_lengths,
-    without_mask,
-    without_placed,
-)
 from attncli.referee.pipeline import (
     Pipeline,
     Rule,
@@ -41,35 +32,17 @@ if TYPE_CHECKING:
     Offsets = tuple[int, ...]
     Side = int | None
 
-__all__ = [
-    "BLIND_ROWS",
-    "CAUSAL",
-    "HIDING",
-    "MASKS",
-    "PADDING",
-    "SEGMENTS",
-    "TOGETHER",
-    "WINDOW",
-    "placed",
-]
+__all__ = ["ROWS", "placed"]
 
-# Rules on keys, as sentences call them.
-_RULES = {
-    "mask": "the mask",
-    "key_padding_mask": "key_padding_mask",
-    "kv_lengths": "the mask made of kv_lengths",
-    "causal": "the causal mask",
-    "window": "the window's mask",
-    "segment_ids": "the mask made of segment_ids",
-}
+ROWS = Rows()
+
+# Rules that a program would join into one mask.
+_RULES = ("mask", "key_padding_mask", "kv_lengths", "causal", "window", "segment_ids")
 # The largest tolerance of files that hold 1e-9 apart from 0.
 _FINE = 1e-11
 
 
 # Mask and padding.
-
-MASKS = Rows()
-PADDING = Rows()
 
 
 def _stated(pipe: Pipeline, rule: str) -> Bools:
@@ -83,17 +56,9 @@ def _stated(pipe: Pipeline, rule: str) -> Bools:
     return np.asarray(np.arange(visible.keys) < lengths[:, None, None, None])
 
 
-def _mask_as(
-    pipe: Pipeline, change: Callable[..., Bools], *parameters: Any, rule: str = "mask"
-) -> Pipeline:
+def _mask_as(pipe: Pipeline, change: Callable[..., Bools], *parameters: Any) -> Pipeline:
     """Take another mask, made of the one that is stated."""
-    return pipe.with_rule(rule, table(change(_stated(pipe, rule), *parameters)))
-
-
-def _batch_for_head(mask: Bools, pipe: Pipeline) -> Bools:
-    batch, heads = pipe.problem.shape[:2]
-    require(batch == heads, max(mask.shape[:2]) > 1)
-    return mask.swapaxes(0, 1)
+    return pipe.with_rule("mask", table(change(_stated(pipe, "mask"), *parameters)))
 
 
 def _repeated(pipe: Pipeline, rule: str, first: str) -> Pipeline:
@@ -131,23 +96,21 @@ def _as_zeros(pipe: Pipeline, rule: str) -> Pipeline:
     return without_rule(_zeroed(pipe, rule), rule)
 
 
-MASKS.add("mask_ignored", without_rule, "mask", option=without_mask("mask"))
-MASKS.add("mask_inverted", negated, "mask", option=inverted("mask"))
-MASKS.add(
-    "masks_inverted",
-    negated,
-    *("mask", "key_padding_mask"),
-    option=inverted("mask", "key_padding_mask"),
+ROWS.add("mask_ignored", without_rule, "mask", option=options.without_mask("mask"))
+ROWS.add("mask_inverted", negated, "mask", option=options.inverted("mask"))
+ROWS.add("mask_transposed", _mask_as, transposed)
+ROWS.add(
+    "mask_batch_for_head",
+    *(where, lambda pipe: pipe.problem.shape[0] == pipe.problem.shape[1]),
+    *(_mask_as, lambda mask: mask.swapaxes(0, 1)),
 )
-MASKS.add("mask_transposed", _mask_as, transposed)
-MASKS.add("mask_batch_for_head", lambda pipe: _mask_as(pipe, _batch_for_head, pipe))
-MASKS.add("mask_tiled_over_heads", _repeated, "mask", "entries")
-MASKS.add("mask_repeated_for_heads_first", _repeated, *("mask", "heads"))
-MASKS.add("mask_of_first_batch", _mask_as, first_of, 0)
-MASKS.add("mask_of_first_head", _mask_as, first_of, 1)
-MASKS.add("mask_of_first_query", _mask_as, first_of, 2)
-MASKS.add("mask_as_zeros", _as_zeros, "mask")
-MASKS.family("mask_of_{}", _mask_as, PLACES)
+ROWS.add("mask_tiled_over_heads", _repeated, "mask", "entries")
+ROWS.add("mask_repeated_for_heads_first", _repeated, *("mask", "heads"))
+ROWS.add("mask_of_first_batch", _mask_as, first_of, 0)
+ROWS.add("mask_of_first_head", _mask_as, first_of, 1)
+ROWS.add("mask_of_first_query", _mask_as, first_of, 2)
+ROWS.add("mask_as_zeros", _as_zeros, "mask")
+ROWS.family("mask_of_{}", _mask_as, PLACES)
 
 
 def _on_queries(pipe: Pipeline, rule: str, *, too: bool = False) -> Pipeline:
@@ -186,10 +149,6 @@ def _rounded_lengths(pipe: Pipeline, way: str, size: int) -> Pipeline:
     return _lengths(pipe, lambda n: (-(-n // size) if way == "up" else n // size) * size)
 
 
-def _zeros_in_block(pipe: Pipeline, size: int) -> Pipeline:
-    return _rounded_lengths(_zeroed(pipe, "kv_lengths"), "up", size)
-
-
 def _of_longest(pipe: Pipeline) -> Pipeline:
     own = given(pipe.problem.visible.kv_lengths)
     require(min(own) < max(own) < pipe.problem.visible.keys)
@@ -197,44 +156,46 @@ def _of_longest(pipe: Pipeline) -> Pipeline:
 
 
 _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
-    "key_padding_mask": without_mask("key_padding_mask"),
-    "kv_lengths": without_lengths,
+    "key_padding_mask": options.without_mask("key_padding_mask"),
+    "kv_lengths": options.without_lengths,
 }
 _PADDINGS = tuple(_LEFT_OUT)
-PADDING.family("{}_ignored", without_rule, _PADDINGS, option=_LEFT_OUT.__getitem__)
-PADDING.family("{}_on_queries", _on_queries, _PADDINGS)
-PADDING.family(
-    "{}_on_queries_too", partial(_on_queries, too=True), _PADDINGS, option=lambda _: padded_queries
+ROWS.family("{}_ignored", without_rule, _PADDINGS, option=_LEFT_OUT.__getitem__)
+ROWS.family("{}_on_queries", _on_queries, _PADDINGS)
+ROWS.family(
+    "{}_on_queries_too",
+    partial(_on_queries, too=True),
+    _PADDINGS,
+    option=lambda _: options.padded_queries,
 )
-PADDING.family("{}_as_zeros", _as_zeros, _PADDINGS)
-PADDING.family("{}_of_first_entry", _of_entry, _PADDINGS)
-PADDING.family("{}_of_next_entry", partial(_of_entry, next_one=True), _PADDINGS)
-PADDING.family(
+ROWS.family("{}_as_zeros", _as_zeros, _PADDINGS)
+ROWS.family("{}_of_first_entry", _of_entry, _PADDINGS)
+ROWS.family("{}_of_next_entry", partial(_of_entry, next_one=True), _PADDINGS)
+ROWS.family(
     "{}_inverted",
     negated,
     _PADDINGS,
-    option=lambda rule: inverted(rule) if rule == "key_padding_mask" else "",
+    option=lambda rule: options.inverted(rule) if rule == "key_padding_mask" else "",
 )
-PADDING.family("{}_tiled_over_heads", partial(_repeated, first="entries"), _PADDINGS)
-PADDING.family("{}_repeated_for_heads_first", partial(_repeated, first="heads"), _PADDINGS)
-PADDING.add("key_padding_mask_mirrored", _mirrored, "key_padding_mask")
-PADDING.add("lengths_one_short", _lengths, lambda length: length - 1)
-PADDING.add("lengths_one_long", _lengths, lambda length: length + 1)
-PADDING.family(
+ROWS.family("{}_tiled_over_heads", partial(_repeated, first="entries"), _PADDINGS)
+ROWS.family("{}_repeated_for_heads_first", partial(_repeated, first="heads"), _PADDINGS)
+ROWS.add("key_padding_mask_mirrored", _mirrored, "key_padding_mask")
+ROWS.add("lengths_one_short", _lengths, lambda length: length - 1)
+ROWS.add("lengths_one_long", _lengths, lambda length: length + 1)
+ROWS.family(
     "lengths_{}_to_{}", _rounded_lengths, [(way, size) for size in SIZES for way in ("up", "down")]
 )
-PADDING.family("zeros_in_last_block_of_{}", _zeros_in_block, SIZES)
-PADDING.add("lengths_of_longest", _of_longest)
-PADDING.add("padding_on_the_left", _mirrored, "kv_lengths")
-PADDING.add(
-    "query_lengths_ignored", without_rule, "query_lengths", option="leave --query-lengths out"
+ROWS.family(
+    "zeros_in_last_block_of_{}",
+    lambda pipe, size: _rounded_lengths(_zeroed(pipe, "kv_lengths"), "up", size),
+    SIZES,
 )
+ROWS.add("lengths_of_longest", _of_longest)
+ROWS.add("padding_on_the_left", _mirrored, "kv_lengths")
+ROWS.add("query_lengths_ignored", without_rule, "query_lengths", option="leave --query-lengths out")
 
 
 # Segments.
-
-SEGMENTS = Rows()
-
 
 def _left_out(problem: Problem) -> str:
     segments = problem.visible.segment_ids
@@ -253,28 +214,23 @@ def _ends_moved(pipe: Pipeline, step: int) -> Pipeline:
     """Give each token the number of one before it; those at an end keep their own."""
 
     def moved(ids: Array) -> Array:
-        places = np.arange(ids.shape[1]) - step
-        return ids[:, np.clip(places, 0, ids.shape[1] - 1)]
+        return ids[:, np.clip(np.arange(ids.shape[1]) - step, 0, ids.shape[1] - 1)]
 
     return _numbered(pipe, moved)
 
 
-SEGMENTS.add("segment_ids_ignored", without_rule, "segment_ids", option=_left_out)
-SEGMENTS.add("segment_ids_inverted", negated, "segment_ids")
-SEGMENTS.add("segment_ids_in_order", _numbered, *(np.asarray, np.greater_equal))
-SEGMENTS.family("segments_end_{}", _ends_moved, {"late": 1, "early": -1})
-SEGMENTS.add("segment_ids_in_reverse_order", _numbered, np.asarray, np.less_equal)
-SEGMENTS.add("segment_ids_of_first_entry", _numbered, lambda ids: ids[:1])
+ROWS.add("segment_ids_ignored", without_rule, "segment_ids", option=_left_out)
+ROWS.add("segment_ids_inverted", negated, "segment_ids")
+ROWS.add("segment_ids_in_order", _numbered, *(np.asarray, np.greater_equal))
+ROWS.family("segments_end_{}", _ends_moved, {"late": 1, "early": -1})
+ROWS.add("segment_ids_in_reverse_order", _numbered, np.asarray, np.less_equal)
+ROWS.add("segment_ids_of_first_entry", _numbered, lambda ids: ids[:1])
 
 
 # Causal rule.
 
-CAUSAL = Rows()
 
-
-def placed(
-    pipe: Pipeline, offsets: Offsets, *, unasked: bool = False, step: int = 0
-) -> Pipeline | None:
+def placed(pipe: Pipeline, offsets: Offsets, *, unasked: bool = False) -> Pipeline | None:
     """Return the pipeline whose causal rule and window lie at other offsets.
 
     Parameters
@@ -283,43 +239,53 @@ def placed(
     offsets : tuple of int
     unasked : bool
         A causal rule is added that the problem does not state.
-    step : int
-        The diagonal of the causal rule lies so much further.
     """
     visible = pipe.problem.visible
     if unasked:
-        return None if visible.causal else pipe.with_rule("causal", causal(np.add(offsets, step)))
-    if not step and (np.array(offsets) == np.array(visible.offsets)).all():
+        return None if visible.causal else pipe.with_rule("causal", causal(offsets))
+    if (np.array(offsets) == np.array(visible.offsets)).all():
         return None
     made = pipe
     if visible.causal:
-        made = made.with_rule("causal", causal(np.add(offsets, step)))
+        made = made.with_rule("causal", causal(offsets))
     if visible.window is not None:
         made = made.with_rule("window", band(*visible.window, offsets))
     return None if made is pipe else made
 
 
-def _at(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None], step: int = 0) -> Pipeline:
-    """Place the rules at other offsets, and the causal diagonal a step further."""
-    require(not step or pipe.problem.visible.causal)
-    return given(placed(pipe, given(offsets(pipe.problem)), step=step))
+def _at(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None]) -> Pipeline:
+    """Place the rules at other offsets."""
+    return given(placed(pipe, given(offsets(pipe.problem))))
 
 
-def _unasked(
-    pipe: Pipeline, offsets: Callable[[Problem], Offsets | None], step: int = 0
-) -> Pipeline:
-    return given(placed(pipe, given(offsets(pipe.problem)), unasked=True, step=step))
+def _unasked(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None]) -> Pipeline:
+    return given(placed(pipe, given(offsets(pipe.problem)), unasked=True))
+
+
+def _all_moved(pipe: Pipeline, there: Offsets) -> Pipeline:
+    """Place rules, ALiBi and the rotary embedding at other offsets."""
+    problem, made = pipe.problem, placed(pipe, there) or pipe
+    if problem.rope is not None:
+        made = made.but(query_positions=np.array(there)[:, None] + np.arange(problem.shape[2]))
+    if problem.alibi_slopes is not None and "alibi" in pipe.terms:
+        made = made.with_term("alibi", alibi(problem.alibi_slopes, there))
+    require(made is not pipe)
+    return made
 
 
 def _all_at(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None]) -> Pipeline:
-    """Place ALiBi and the rotary embedding at other offsets, as well as the rules."""
+    """Place rules, where there are any, and all else at other offsets."""
     problem, there = pipe.problem, given(offsets(pipe.problem))
-    require(problem.alibi_slopes is not None or problem.rope is not None)
-    rows = np.array(there)[:, None] + np.arange(problem.shape[2])
-    moved = given(placed(pipe, there)).but(query_positions=rows)
-    if problem.alibi_slopes is None or "alibi" not in pipe.terms:
-        return moved
-    return moved.with_term("alibi", alibi(problem.alibi_slopes, there))
+    require(problem.alibi_slopes is not None or problem.rope is not None, placed(pipe, there))
+    return _all_moved(pipe, there)
+
+
+def _at_own_start(pipe: Pipeline) -> Pipeline:
+    """Let the first query and the first key of a part stand at 0."""
+    shard = given(pipe.problem.shard)
+    moved = shard.query - shard.key
+    require(moved)
+    return _all_moved(pipe, tuple(offset - moved for offset in pipe.problem.visible.offsets))
 
 
 def _zero(_: Problem) -> Offsets:
@@ -338,12 +304,6 @@ def _corner_of_all(problem: Problem) -> Offsets | None:
     return (keys - queries,) if min(problem.visible.kv_lengths or (keys,)) < keys else None
 
 
-def _own(problem: Problem) -> Offsets | None:
-    """Return the offsets that the problem states; None where they are those of a corner."""
-    there = problem.visible.offsets
-    return None if not any(there) or there == problem.visible.bottom_right else there
-
-
 def _beside(step: int) -> Callable[[Problem], Offsets]:
     return lambda problem: tuple(offset + step for offset in problem.visible.offsets)
 
@@ -355,45 +315,32 @@ def _causal_as(pipe: Pipeline, first: int | None, last: int | None) -> Pipeline:
     return pipe.with_rule("causal", band(left, last, pipe.offsets))
 
 
-def _positions_of_part(pipe: Pipeline) -> Pipeline:
-    """Let the first query and the first key of a part stand at 0."""
-    problem, shard = pipe.problem, given(pipe.problem.shard)
-    moved = shard.query - shard.key
-    require(moved)
-    there = tuple(offset - moved for offset in problem.visible.offsets)
-    made = placed(pipe, there) or pipe
-    if problem.rope is not None:
-        made = made.but(query_positions=np.array(there)[:, None] + np.arange(problem.shape[2]))
-    if problem.alibi_slopes is not None and "alibi" in pipe.terms:
-        made = made.with_term("alibi", alibi(problem.alibi_slopes, there))
-    require(made is not pipe)
-    return made
-
-
-CAUSAL.add("positions_of_part", _positions_of_part)
-_CORNERS = {("top_left", "top-left"): _zero, ("bottom_right", "bottom-right"): _corner}
-CAUSAL.add("causal_missing", without_rule, "causal", option=without_placed("--causal"))
-CAUSAL.add("causal_unasked", _unasked, _zero, option=also_causal("top-left"))
-CAUSAL.add("causal_unasked_strict", _unasked, _zero, -1)
-CAUSAL.add("causal_unasked_bottom_right", _unasked, _corner, option=also_causal("bottom-right"))
-CAUSAL.add("causal_unasked_at_the_offset", _unasked, _own, option="--causal")
-CAUSAL.family("causal_{}", _at, _CORNERS, option=lambda _, align: aligned(align))
-CAUSAL.family("causal_{}_strict", partial(_at, step=-1), _CORNERS)
-CAUSAL.family(
-    "positions_{}", _all_at, _CORNERS, option=lambda _, align: aligned(align, positions=True)
+_CORNERS = {"top_left": _zero, "bottom_right": _corner}
+_ALIGNS: dict[str, Any] = {corner: corner.replace("_", "-") for corner in _CORNERS}
+ROWS.add("causal_missing", without_rule, "causal", option=options.without_placed("--causal"))
+ROWS.add("causal_unasked", _unasked, _zero, option=options.also_causal("top-left"))
+ROWS.add("causal_unasked_strict", _unasked, lambda _: (-1,))
+ROWS.add(
+    "causal_unasked_bottom_right", _unasked, _corner, option=options.also_causal("bottom-right")
 )
-CAUSAL.family("positions_one_{}", _all_at, {"late": _beside(1), "early": _beside(-1)})
-CAUSAL.add("causal_bottom_right_of_padding", _at, _corner_of_all)
-CAUSAL.add("positions_bottom_right_of_padding", _all_at, _corner_of_all)
-CAUSAL.add("diagonal_hidden", _causal_as, None, -1)
-CAUSAL.add("causal_one_late", _causal_as, None, 1)
-CAUSAL.add("causal_inverted", negated, "causal")
-CAUSAL.add("causal_reversed", _causal_as, 0, None)
+ROWS.family("causal_{}", _at, _CORNERS, option=lambda corner: options.aligned(_ALIGNS[corner]))
+ROWS.family(
+    "positions_{}",
+    _all_at,
+    _CORNERS,
+    option=lambda corner: options.aligned(_ALIGNS[corner], positions=True),
+)
+ROWS.family("positions_one_{}", _all_at, {"late": _beside(1), "early": _beside(-1)})
+ROWS.add("causal_bottom_right_of_padding", _at, _corner_of_all)
+ROWS.add("positions_bottom_right_of_padding", _all_at, _corner_of_all)
+ROWS.add("positions_of_part", _at_own_start)
+ROWS.add("diagonal_hidden", _causal_as, None, -1)
+ROWS.add("causal_one_late", _causal_as, None, 1)
+ROWS.add("causal_inverted", negated, "causal")
+ROWS.add("causal_reversed", _causal_as, 0, None)
 
 
 # Window.
-
-WINDOW = Rows()
 
 
 def _windowed(pipe: Pipeline, change: Callable[[Side, Side], tuple[Side, Side]]) -> Pipeline:
@@ -429,7 +376,7 @@ _WINDOWS: dict[str, Callable[[Side, Side], tuple[Side, Side]]] = {
 
 def _stated_window(change: Callable[[Side, Side], tuple[Side, Side]], problem: Problem) -> str:
     window = problem.visible.window
-    return "" if window is None else windowed(*change(*window), problem)
+    return "" if window is None else options.windowed(*change(*window), problem)
 
 
 def _symmetric(pipe: Pipeline) -> Pipeline:
@@ -453,25 +400,20 @@ def _trimmed(pipe: Pipeline) -> Pipeline:
     return pipe.with_rule("window", lambda run: run.called(own) & (run.j >= run.by_entry(first)))
 
 
-WINDOW.add("window_ignored", without_rule, "window", option=without_placed("--window"))
-WINDOW.add("window_inverted", negated, "window")
+ROWS.add("window_ignored", without_rule, "window", option=options.without_placed("--window"))
+ROWS.add("window_inverted", negated, "window")
 for _name, _change in _WINDOWS.items():
-    _halves = [_name.replace("both", side) for side in ("left", "right") if "both" in _name]
-    WINDOW.add(_name, _windowed, _change, option=partial(_stated_window, _change))
-WINDOW.add("window_symmetric", _symmetric)
-WINDOW.add("window_cache_trimmed", _trimmed)
-WINDOW.add("window_first_key", _first_keys, 1)
-WINDOW.add("window_first_four", _first_keys, 4)
+    ROWS.add(_name, _windowed, _change, option=partial(_stated_window, _change))
+ROWS.add("window_symmetric", _symmetric)
+ROWS.add("window_cache_trimmed", _trimmed)
+ROWS.add("window_first_key", _first_keys, 1)
+ROWS.add("window_first_four", _first_keys, 4)
 
 
 # How keys are hidden, whichever rule hides them.
 
-TOGETHER = Rows()
-HIDING = Rows()
-
 
 def _of_keys(pipe: Pipeline) -> list[str]:
-    """Return the rules that a program would join into one mask."""
     return [name for name in pipe.rules if name in _RULES]
 
 
@@ -486,14 +428,6 @@ def _joined(pipe: Pipeline, join: Callable[[Run, list[Rule]], Bools]) -> Pipelin
 
 def _all(run: Run, rules: list[Rule]) -> Bools:
     return np.asarray(reduce(np.logical_and, map(run.called, rules)))
-
-
-def _any(run: Run, rules: list[Rule]) -> Bools:
-    return np.asarray(reduce(np.logical_or, map(run.called, rules)))
-
-
-def _none(run: Run, rules: list[Rule]) -> Bools:
-    return ~_all(run, rules)
 
 
 def _meets_scores(pipe: Pipeline, rule: str, *, how: Any) -> Pipeline:
@@ -517,36 +451,26 @@ def _after_softmax(pipe: Pipeline, fill: float) -> Pipeline:
     )
 
 
-def _filled(pipe: Pipeline, fill: float) -> Pipeline:
-    require(_of_keys(pipe))
-    return pipe.but(fill=fill)
+def _filled(pipe: Pipeline, sign: float) -> Pipeline:
+    """Hide keys by the number that the file holds, or by 1e-9 where that is told from 0."""
+    require(pipe.rules, sign > 0 or _of_keys(pipe), sign or pipe.file.resolution < _FINE)
+    return pipe.but(fill=sign * pipe.file.fill or 1e-9)
 
 
-def _tiny(pipe: Pipeline) -> Pipeline:
-    require(pipe.file.resolution < _FINE)
-    return _filled(pipe, 1e-9)
-
-
-def _finite(pipe: Pipeline) -> Pipeline:
-    require(pipe.rules)
-    return pipe.but(fill=pipe.file.fill)
-
-
-TOGETHER.add("rules_joined_by_or", _joined, _any)
-TOGETHER.add("all_rules_inverted", _joined, _none)
-_ALL_RULES = {words: words[0] for words in _RULES.items()}
-_ALL_RULES["all_rules", "the mask that joins all rules"] = "all_rules"
-HIDING.family("{}_added", partial(_meets_scores, how=np.add), _ALL_RULES)
-HIDING.family("{}_multiplied", partial(_meets_scores, how=np.multiply), _ALL_RULES)
-HIDING.add("hidden_tiny", _tiny)
-HIDING.add("hidden_positive", lambda pipe: _filled(pipe, -pipe.file.fill))
-HIDING.add("hidden_after_softmax", _after_softmax, 0.0)
-HIDING.add("filled_after_softmax", _after_softmax, -1e9)
+ROWS.add(
+    "rules_joined_by_or",
+    _joined,
+    lambda run, rules: reduce(np.logical_or, map(run.called, rules)),
+)
+ROWS.family("{}_added", partial(_meets_scores, how=np.add), (*_RULES, "all_rules"))
+ROWS.family("{}_multiplied", partial(_meets_scores, how=np.multiply), (*_RULES, "all_rules"))
+ROWS.add("hidden_tiny", _filled, 0)
+ROWS.add("hidden_positive", _filled, -1)
+ROWS.add("hidden_after_softmax", _after_softmax, 0.0)
+ROWS.add("filled_after_softmax", _after_softmax, -1e9)
 
 
 # What becomes of queries that see no key.
-
-BLIND_ROWS = Rows()
 
 
 def _real(pipe: Pipeline) -> list[str]:
@@ -566,12 +490,10 @@ def _nan(pipe: Pipeline) -> Pipeline:
     return softmaxed(pipe, softmax)
 
 
-def unmasked(pipe: Pipeline) -> Pipeline | None:
+def _unmasked(pipe: Pipeline) -> Pipeline:
     """Compute the rows that see nothing as if every key were seen; padded queries stay away."""
-    names = _real(pipe)
-    if not names:
-        return None
-    own = pipe.rules
+    names, own = _real(pipe), pipe.rules
+    require(names)
 
     def shown(name: str) -> Rule:
         def rule(run: Run) -> Bools:
@@ -617,8 +539,8 @@ def _hidden_least(run: Run, names: list[str]) -> Bools | None:
     return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
 
 
-BLIND_ROWS.add("blind_rows_nan", _nan)
-BLIND_ROWS.add("hidden_finite", _finite)
-BLIND_ROWS.add("blind_rows_average_by_position", _averaging, _by_position)
-BLIND_ROWS.add("blind_rows_average_least_hidden", _averaging, _hidden_least)
-BLIND_ROWS.add("blind_rows_unmasked", lambda pipe: given(unmasked(pipe)))
+ROWS.add("blind_rows_nan", _nan)
+ROWS.add("hidden_finite", _filled, 1)
+ROWS.add("blind_rows_average_by_position", _averaging, _by_position)
+ROWS.add("blind_rows_average_least_hidden", _averaging, _hidden_least)
+ROWS.add("blind_rows_unmasked", _unmasked)

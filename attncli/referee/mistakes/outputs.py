@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attncli.errors.names import SCORE_STAGES
-from attncli.referee.mistakes.changes import given, require, written
+from attncli.referee.mistakes.changes import given, require, where, written
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.pipeline import Outputs, Pipeline, Run, evaluate, present
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     Axes = Callable[[Problem, str, Array], Array]
 
-__all__ = ["AXES", "GIVEN", "LSE", "SCORES", "WEIGHTS"]
+__all__ = ["ROWS"]
+
+ROWS = Rows()
 
 _LN2 = math.log(2.0)
 _SEQUENCE_FIRST = ("shd", "bshd", "sbd", "sbhd")
@@ -30,8 +32,6 @@ _IN_MEMORY = {"sd": (0, 2, 1, 3), "bsd": (0, 2, 1, 3), "sbd": (2, 0, 1, 3)}
 
 
 # The lse, made of the right one, or of the largest score and ln Σ exp(score − largest).
-
-LSE = Rows()
 
 
 def _largest(outputs: Outputs) -> Array:
@@ -74,42 +74,30 @@ def _of_blind_rows(pipe: Pipeline, number: float) -> Pipeline:
     return _lse(pipe, lambda lse: np.where(np.isneginf(lse), number, lse))
 
 
-LSE.add("lse_base_2", _lse, lambda lse: lse / _LN2)
-LSE.add("lse_times_ln_2", _lse, lambda lse: lse * _LN2)
-LSE.add("lse_unscaled", _of_other, "lse", "scale", 1.0)
-LSE.add("lse_without_sinks", _of_other, "lse", "sinks", None)
-LSE.add("lse_without_maximum", _of_parts, lambda _, rest: rest)
-LSE.add("lse_not_logarithm", _lse, np.exp)
-LSE.add("lse_untransposed", _lse, lambda lse: lse.swapaxes(1, 2).reshape(lse.shape))
-LSE.add(
+ROWS.add("lse_base_2", _lse, lambda lse: lse / _LN2)
+ROWS.add("lse_times_ln_2", _lse, lambda lse: lse * _LN2)
+ROWS.add("lse_unscaled", _of_other, "lse", "scale", 1.0)
+ROWS.add("lse_without_sinks", _of_other, "lse", "sinks", None)
+ROWS.add("lse_without_maximum", _of_parts, lambda _, rest: rest)
+ROWS.add("lse_not_logarithm", _lse, np.exp)
+ROWS.add("lse_untransposed", _lse, lambda lse: lse.swapaxes(1, 2).reshape(lse.shape))
+ROWS.add(
     "lse_is_maximum",
     written,
     *("lse", lambda _, outputs: outputs["scores"].max(-1, keepdims=True)),
 )
-LSE.add("lse_maximum_in_base_2", _of_parts, lambda top, rest: top / _LN2 + rest)
-LSE.add("lse_sum_in_base_2", _of_parts, lambda top, rest: top + rest / _LN2)
-LSE.add("lse_sum_subtracted", _of_parts, lambda top, rest: top - rest)
-LSE.add("lse_of_sum_alone", _of_parts, lambda _, rest: np.exp(rest))
-LSE.add("lse_sum_not_logarithm", _of_parts, lambda top, rest: top + np.exp(rest))
-LSE.add("lse_base_10", _lse, lambda lse: lse / math.log(10.0))
-LSE.add("lse_maximum_unscaled", _unscaled_maximum)
-LSE.add("lse_negative", _lse, np.negative)
-LSE.family(
-    "lse_of_blind_rows_{}",
-    _of_blind_rows,
-    {
-        ("inf", "+inf, as in FlashAttention 2"): math.inf,
-        ("zero", "0"): 0.0,
-        ("nan", "NaN"): math.nan,
-    },
-)
+ROWS.add("lse_maximum_in_base_2", _of_parts, lambda top, rest: top / _LN2 + rest)
+ROWS.add("lse_sum_in_base_2", _of_parts, lambda top, rest: top + rest / _LN2)
+ROWS.add("lse_sum_subtracted", _of_parts, lambda top, rest: top - rest)
+ROWS.add("lse_of_sum_alone", _of_parts, lambda _, rest: np.exp(rest))
+ROWS.add("lse_sum_not_logarithm", _of_parts, lambda top, rest: top + np.exp(rest))
+ROWS.add("lse_base_10", _lse, lambda lse: lse / math.log(10.0))
+ROWS.add("lse_maximum_unscaled", _unscaled_maximum)
+ROWS.add("lse_negative", _lse, np.negative)
+ROWS.family("lse_of_blind_rows_{}", _of_blind_rows, {"inf": math.inf, "zero": 0.0, "nan": math.nan})
 
 
 # One output, or an input, in the place of another.
-
-GIVEN = Rows()
-WEIGHTS = Rows()
-SCORES = Rows()
 
 
 def _input_given(pipe: Pipeline, name: str) -> Pipeline:
@@ -129,14 +117,8 @@ def _as(pipe: Pipeline, target: str, source: str) -> Pipeline:
     return written(pipe, target, lambda _, outputs: outputs[source])
 
 
-def _scores_as_weights(pipe: Pipeline) -> Pipeline:
-    require(pipe.rules)
-    return _as(pipe, "weights", "scores")
-
-
-def _hidden(pipe: Pipeline) -> Pipeline:
-    require(pipe.rules)
-    return written(pipe, "raw", lambda run, outputs: np.where(run.seen, outputs["raw"], -np.inf))
+def _hides(pipe: Pipeline) -> bool:
+    return bool(pipe.rules)
 
 
 def _unscaled(pipe: Pipeline) -> Pipeline:
@@ -148,34 +130,26 @@ def _unscaled(pipe: Pipeline) -> Pipeline:
     return pipe.then("finish", finish)
 
 
-GIVEN.family("context_is_{}", _input_given, ("key", "value"))
-GIVEN.add("context_is_weights", _weights_given)
-WEIGHTS.add("weights_are_scores", _scores_as_weights)
-WEIGHTS.add(
+ROWS.family("context_is_{}", _input_given, ("key", "value"))
+ROWS.add("context_is_weights", _weights_given)
+ROWS.add("weights_are_scores", where, _hides, _as, "weights", "scores")
+ROWS.add(
     "weights_are_logarithms",
     written,
     *("weights", lambda _, outputs: np.log(outputs["weights"])),
 )
-for _target, _source in (
-    ("scores", "raw"),
-    ("scores", "capped"),
-    ("raw", "scores"),
-    ("capped", "scores"),
-    ("scores", "weights"),
-):
-    SCORES.add(f"{_target}_are_{_source}", _as, _target, _source)
-SCORES.add("raw_hidden", _hidden)
-SCORES.add(
-    "scores_less_maximum",
-    written,
-    *("scores", lambda _, outputs: outputs["scores"] - _largest(outputs)),
+_INSTEAD: Any = (("scores", "raw"), ("scores", "capped"), ("scores", "weights"))
+_INSTEAD += (("raw", "scores"), ("capped", "scores"))
+ROWS.family("{}_are_{}", _as, _INSTEAD)
+ROWS.add(
+    "raw_hidden",
+    *(where, _hides, written, "raw"),
+    lambda run, outputs: np.where(run.seen, outputs["raw"], -np.inf),
 )
-SCORES.add("scores_unscaled", _unscaled)
+ROWS.add("scores_unscaled", _unscaled)
 
 
 # Right numbers in the wrong axes.
-
-AXES = Rows()
 
 
 def _has_axes(problem: Problem, name: str) -> tuple[int, ...]:
@@ -328,33 +302,27 @@ def _pooled(pipe: Pipeline, pool: Callable[..., Array], axis: int) -> Pipeline:
 
 _ORDERS = {"".join("bhlx"[axis] for axis in order): order for order in permutations(range(4))}
 _ORDERED = tuple(f"axes_{order}" for order in _ORDERS)
-AXES.family("sinks_as_{}_column", _with_sinks, ("first", "last"))
-AXES.add("axes_of_length_1", _other_shape, _same_but_ones)
-AXES.add(
+ROWS.family("sinks_as_{}_column", _with_sinks, ("first", "last"))
+ROWS.add("axes_of_length_1", _other_shape, _same_but_ones)
+ROWS.add(
     "axes_joined",
     _other_shape,
     _same_count,
     variant_of=("heads_packed", "heads_packed_untransposed", *_ORDERED),
 )
-AXES.add("sequence_first", _sequence_first)
-AXES.add("heads_packed", _packed, "transposed")
-AXES.add("heads_not_joined", _unjoined)
-AXES.add("heads_packed_untransposed", _packed, "reshaped")
-AXES.add("weights_averaged", _average, option="--average-heads")
-AXES.family(
+ROWS.add("sequence_first", _sequence_first)
+ROWS.add("heads_packed", _packed, "transposed")
+ROWS.add("heads_not_joined", _unjoined)
+ROWS.add("heads_packed_untransposed", _packed, "reshaped")
+ROWS.add("weights_averaged", _average, option="--average-heads")
+ROWS.family(
     "axes_{0}",
     _ordered,
     {(name, ", ".join("BHL·"[axis] for axis in order)): order for name, order in _ORDERS.items()},
 )
-AXES.family(
-    "memory_order_{}",
-    _poured,
-    {
-        ("row", "column-major", "row-major"): ("F", "C"),
-        ("column", "row-major", "column-major"): ("C", "F"),
-    },
-    variant_of=_ORDERED,
+ROWS.family(
+    "memory_order_{}", _poured, {"row": ("F", "C"), "column": ("C", "F")}, variant_of=_ORDERED
 )
-AXES.add("context_averaged_over_heads", _pooled, np.mean, 1)
-AXES.add("context_summed_over_heads", _pooled, np.sum, 1)
-AXES.add("context_averaged_over_queries", _pooled, np.mean, 2)
+ROWS.add("context_averaged_over_heads", _pooled, np.mean, 1)
+ROWS.add("context_summed_over_heads", _pooled, np.sum, 1)
+ROWS.add("context_averaged_over_queries", _pooled, np.mean, 2)

@@ -18,14 +18,17 @@ from attncli.numerics.positions import BASE, sinusoidal
 from attncli.problem.norms import rms_norm
 from attncli.problem.projection import as_heads
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import given, in_turn, require
+from attncli.referee.mistakes.changes import given, require
 from attncli.referee.mistakes.heads import of_context
+from attncli.referee.mistakes.scores import transposed
 from attncli.referee.mistakes.table import Rows
 
 if TYPE_CHECKING:
     from attncli.referee.pipeline import Outputs, Pipeline, Run
 
-__all__ = ["BEFORE", "BEHIND", "NORMS"]
+__all__ = ["ROWS"]
+
+ROWS = Rows()
 
 # The arguments of `attncli.project`, those that are given.
 Told = Mapping[str, Any]
@@ -115,8 +118,6 @@ def _without(told: Told, *names: str) -> Told:
 
 # Weights and biases.
 
-BEFORE = Rows()
-
 
 def _transposed(told: Told, *names: str) -> Told:
     there = _there(told, names)
@@ -149,8 +150,7 @@ def _unprojected(told: Told, *names: str) -> Told:
 
 def _transposed_output(pipe: Pipeline) -> Pipeline:
     output = given(pipe.output)
-    require(output.weight.shape[0] == output.weight.shape[1])
-    return pipe.but(output=replace(output, weight=output.weight.T))
+    return pipe.but(output=replace(output, weight=transposed(output.weight)))
 
 
 def _without_output_bias(pipe: Pipeline) -> Pipeline:
@@ -159,45 +159,31 @@ def _without_output_bias(pipe: Pipeline) -> Pipeline:
     return pipe.but(output=replace(output, bias=None))
 
 
-def _again(*change: Any) -> Callable[[Pipeline], Pipeline]:
-    return lambda pipe: _made_again(pipe, *change)
-
-
-BEFORE.add(
-    "projections_transposed",
-    _made_again,
-    *(_transposed, *_WEIGHTS),
-    option="give wq, wk and wv transposed",
-)
-for _order, _words in {"kvq": "wk, wv and wq", "vqk": "wv, wq and wk"}.items():
-    BEFORE.family(
-        "projections_in_the_order_{}",
-        _made_again,
-        {(_order, _words): (_in_the_order, _order)},
-    )
-BEFORE.add("projections_all_wq", _made_again, _in_the_order, "qqq")
+_TURNED = {"projections": ("wq, wk and wv", _WEIGHTS), **{w: (w, (w,)) for w in _WEIGHTS}}
+for _name, (_words, _names) in _TURNED.items():
+    _option = f"give {_words} transposed"
+    ROWS.add(f"{_name}_transposed", _made_again, _transposed, *_names, option=_option)
+for _order in ("kvq", "vqk"):
+    ROWS.add(f"projections_in_the_order_{_order}", _made_again, _in_the_order, _order)
+ROWS.add("projections_all_wq", _made_again, _in_the_order, "qqq")
 for _letter in "qkv":
-    _weight = f"w{_letter}"
-    BEFORE.add(
-        f"{_weight}_transposed",
-        _made_again,
-        *(_transposed, _weight),
-        option=f"give {_weight} transposed",
-    )
-    BEFORE.add(f"{_weight}_unused", _made_again, _unprojected, _weight)
-    _bias = f"b{_letter}"
-    BEFORE.add(f"{_bias}_missing", _made_again, _without, _bias)
+    ROWS.add(f"w{_letter}_unused", _made_again, _unprojected, f"w{_letter}")
+    ROWS.add(f"b{_letter}_missing", _made_again, _without, f"b{_letter}")
 for _target, _source in permutations("qkv", 2):
-    BEFORE.add(
+    ROWS.add(
         f"{_WORDS[_target]}_made_with_w{_source}",
         _made_again,
         *(_in_the_order, "".join(_source if own == _target else "." for own in "qkv")),
     )
-BEFORE.add("projections_missing", _made_again, _unprojected, *_WEIGHTS)
-BEFORE.add("projection_biases_missing", _made_again, _without, *_BIASES)
-BEFORE.add("all_biases_missing", in_turn, *(_again(_without, *_BIASES), _without_output_bias))
-BEFORE.add(
-    "all_projections_transposed", in_turn, _again(_transposed, *_WEIGHTS), _transposed_output
+ROWS.add("projections_missing", _made_again, _unprojected, *_WEIGHTS)
+ROWS.add("projection_biases_missing", _made_again, _without, *_BIASES)
+ROWS.add(
+    "all_biases_missing",
+    lambda pipe: _without_output_bias(_made_again(pipe, _without, *_BIASES)),
+)
+ROWS.add(
+    "all_projections_transposed",
+    lambda pipe: _transposed_output(_made_again(pipe, _transposed, *_WEIGHTS)),
 )
 
 
@@ -246,10 +232,6 @@ def _embeddings_scaled(told: Told) -> Told:
     return {**told, **scaled}
 
 
-def _values_alone(pipe: Pipeline) -> Pipeline:
-    return pipe.but(value=_made_again(pipe, _without, "positions").value)
-
-
 def _with_positions(told: Told) -> Told:
     require("positions" not in told)
     return {**told, "positions": "sinusoidal"}
@@ -267,13 +249,16 @@ _PLACES: dict[str, Rowwise] = {
     "of_first_token": lambda x: x + sinusoidal(1, x.shape[-1]),
     "twice": lambda x: x + 2 * sinusoidal(*x.shape[-2:]),
 }
-BEFORE.add("positions_missing", _made_again, _without, "positions")
-BEFORE.add("positions_not_in_values", _values_alone)
+ROWS.add("positions_missing", _made_again, _without, "positions")
+ROWS.add(
+    "positions_not_in_values",
+    lambda pipe: pipe.but(value=_made_again(pipe, _without, "positions").value),
+)
 for _name, _place in _PLACES.items():
-    BEFORE.add(f"positions_{_name}", _made_again, _placed, _place)
-BEFORE.add("embeddings_scaled", _made_again, _embeddings_scaled)
-BEFORE.add("positions_along_the_batch", _along_the_batch)
-BEFORE.add("positions_unasked", _made_again, _with_positions, option="--positions sinusoidal")
+    ROWS.add(f"positions_{_name}", _made_again, _placed, _place)
+ROWS.add("embeddings_scaled", _made_again, _embeddings_scaled)
+ROWS.add("positions_along_the_batch", _along_the_batch)
+ROWS.add("positions_unasked", _made_again, _with_positions, option="--positions sinusoidal")
 
 
 # Which sequence is projected to what.
@@ -302,9 +287,9 @@ _MADE_FROM = {
     "keys_from_value_source": ("x", "value_source", "value_source"),
     "key_and_value_source_exchanged": ("x", "value_source", "key_source"),
 }
-BEFORE.add("key_source_unused", _made_again, _from_x_alone)
+ROWS.add("key_source_unused", _made_again, _from_x_alone)
 for _name, _from in _MADE_FROM.items():
-    BEFORE.add(_name, _made_again, _made_from, *_from)
+    ROWS.add(_name, _made_again, _made_from, *_from)
 
 
 # Projections that are stored in fewer bits, or hold the scale.
@@ -332,18 +317,12 @@ def _folded(pipe: Pipeline, name: str) -> Pipeline:
     return made.but(scale=1.0) if name == "wq" else made
 
 
-BEFORE.family(
-    "projections_in_{}",
-    _stored,
-    {(fmt, f"rounded to {fmt}"): fmt for fmt in ("bfloat16", "float16")},
-)
-BEFORE.add("scale_in_wq_not_in_bq", _folded, "wq")
-BEFORE.add("scale_in_bq_too", _folded, "bq")
+ROWS.family("projections_in_{}", _stored, ("bfloat16", "float16"))
+ROWS.add("scale_in_wq_not_in_bq", _folded, "wq")
+ROWS.add("scale_in_bq_too", _folded, "bq")
 
 
 # Norms of the embeddings, of query and key, of the output.
-
-NORMS = Rows()
 
 
 def _rms(rows: Array, epsilon: float) -> Array:
@@ -390,16 +369,16 @@ def _of_the_layer(
     return _embeddings(pipe, lambda rows: norm(rows, epsilon) * weight + bias)
 
 
-def _unit(rows: Array) -> Array:
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-300))
-
-
 for _end, _more in (("", 0.0), ("_plus_1", 1.0)):
     _form = f"norm_before_{{}}{_end}"
-    NORMS.family(_form, partial(_of_the_layer, more=_more), _KINDS)
-NORMS.family("embeddings_{}", _embeddings, _KINDS)
-NORMS.add("embeddings_of_unit_length", _embeddings, _unit)
-NORMS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdims=True))
+    ROWS.family(_form, partial(_of_the_layer, more=_more), _KINDS)
+ROWS.family("embeddings_{}", _embeddings, _KINDS)
+ROWS.add(
+    "embeddings_of_unit_length",
+    _embeddings,
+    lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300),
+)
+ROWS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdims=True))
 
 
 def _norms(told: Told) -> dict[str, Array]:
@@ -438,29 +417,18 @@ def _norms_after_rope(pipe: Pipeline) -> Pipeline:
     return plain
 
 
-for _name, _words, _gone in (
-    ("norms", "queries and keys", ("q_norm", "k_norm")),
-    ("query_norm", "queries", ("q_norm",)),
-    ("key_norm", "keys", ("k_norm",)),
-):
-    NORMS.family("{}_missing", _made_again, {(_name, _words): (_without, *_gone)})
-NORMS.family(
-    "norm_weights_{}",
-    _made_again,
-    {
-        ("missing", "no weight"): (_weighted, np.ones_like),
-        ("plus_1", "their weight plus 1"): (_weighted, lambda weight: weight + 1),
-        ("minus_1", "their weight less 1"): (_weighted, lambda weight: weight - 1),
-    },
-)
-NORMS.add("norm_weights_exchanged", _made_again, _swapped_norms)
-NORMS.add("norms_after_rope", _norms_after_rope)
-NORMS.add("norms_of_all_heads", _made_again, _of_all_heads)
+ROWS.add("norms_missing", _made_again, _without, "q_norm", "k_norm")
+ROWS.add("query_norm_missing", _made_again, _without, "q_norm")
+ROWS.add("key_norm_missing", _made_again, _without, "k_norm")
+ROWS.add("norm_weights_missing", _made_again, _weighted, np.ones_like)
+ROWS.add("norm_weights_plus_1", _made_again, _weighted, lambda weight: weight + 1)
+ROWS.add("norm_weights_minus_1", _made_again, _weighted, lambda weight: weight - 1)
+ROWS.add("norm_weights_exchanged", _made_again, _swapped_norms)
+ROWS.add("norms_after_rope", _norms_after_rope)
+ROWS.add("norms_of_all_heads", _made_again, _of_all_heads)
 
 
 # Behind attention.
-
-BEHIND = Rows()
 
 
 def _joined(_: Run, outputs: Outputs) -> Outputs:
@@ -513,14 +481,14 @@ def _normed(
     return made.then("behind", of_context(lambda _, context: norm(context, epsilon)))
 
 
-BEHIND.add("output_projection_missing", _output_missing)
-BEHIND.add("output_projection_transposed", _transposed_output)
-BEHIND.add("output_bias_missing", _without_output_bias)
+ROWS.add("output_projection_missing", _output_missing)
+ROWS.add("output_projection_transposed", _transposed_output)
+ROWS.add("output_bias_missing", _without_output_bias)
 for _name, _added in {
     "embeddings": _of_embeddings,
     "value": _repeated_value,
     "query": lambda pipe: pipe.query,
 }.items():
-    BEHIND.add(f"{_name}_added", _plus, _added)
+    ROWS.add(f"{_name}_added", _plus, _added)
 for _form, _residual in (("output_{}", False), ("output_and_embeddings_{}", True)):
-    BEHIND.family(_form, partial(_normed, residual=_residual), _KINDS)
+    ROWS.family(_form, partial(_normed, residual=_residual), _KINDS)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.numerics.positions import BASE, rope_frequencies, rotation_angles
+from attncli.numerics.positions import BASE, rotation_angles
 from attncli.problem.problem import Rope
-from attncli.referee.formats import PRECISIONS, Array, Ints
+from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.mistakes.changes import given, require, without
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import based, shortest, without_rope
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     # Positions of rows and the offsets (B or 1, 1) in, other positions out.
     Move = Callable[[Array, Array], Array]
 
-__all__ = ["ROPE"]
+__all__ = ["ROWS"]
+
+ROWS = Rows()
 
 _SHORT = ("bfloat16", "float16")
 _PAIRINGS = ("half", "interleaved")
@@ -35,8 +36,6 @@ _BASES = (
 # Of two components there is only one order of pairs.
 _TWO_PAIRS = 4
 _SIDES = {("key", "query"): "key", ("query", "key"): "query"}
-
-ROPE = Rows()
 
 
 def other_pairing(rope: Rope) -> Rope:
@@ -77,36 +76,12 @@ def _unasked(pipe: Pipeline, pairing: Any, base: float) -> Pipeline:
     return pipe.but(rope=Rope(pairing, float(base)))
 
 
-def _llama_3(pipe: Pipeline, factor: int) -> Pipeline:
-    """Scale the frequencies as Llama 3.1 does: the slow ones by a factor, others by a part of it.
-
-    ``rope_type: llama3``, with low_freq_factor 1, high_freq_factor 4 and 8192 positions.
-    """
-
-    def change(rope: Rope, pipe: Pipeline) -> Rope:
-        require(rope.frequencies is None)
-        frequencies = rope.of_width(pipe.width)
-        part = np.clip((8192 * frequencies / (2 * math.pi) - 1) / 3, 0, 1)
-        scaled = (1 - part) * frequencies / factor + part * frequencies
-        return rope._replace(frequencies=tuple(scaled.tolist()))
-
-    return _as(pipe, change)
-
-
-def _of_whole_width(rope: Rope, pipe: Pipeline) -> Rope:
-    """Turn a part of the components as fast as if all of them were turned."""
-    count = len(given(rope.frequencies))
-    require(2 * count < pipe.width)
-    whole = rope_frequencies(pipe.width, BASE)[:count]
-    return rope._replace(frequencies=tuple(whole.tolist()))
-
-
 def _stated_pairing(problem: Problem) -> str:
     return "" if problem.rope is None else f"--rope {other_pairing(problem.rope).pairing}"
 
 
-ROPE.add("rope_pairing", _as, lambda rope, _: other_pairing(rope), option=_stated_pairing)
-ROPE.family(
+ROWS.add("rope_pairing", _as, lambda rope, _: other_pairing(rope), option=_stated_pairing)
+ROWS.family(
     "rope_base{}",
     _with_base,
     {
@@ -115,23 +90,21 @@ ROPE.family(
     },
     option=lambda _, base: based(base),
 )
-ROPE.add("rope_frequencies_of_whole_width", _as, _of_whole_width)
-ROPE.family("rope_scaled_as_llama_3_{}", _llama_3, (8, 32))
-for _name, _words, _factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0)):
-    ROPE.family(
-        "rope_exponents_{}",
-        _exponents_times,
-        {(_name, _words): _factor},
-        option=lambda *_, factor=_factor: partial(_stated_exponents, factor),
-    )
-ROPE.add("rope_missing", without, "rope", option=without_rope)
-ROPE.family(
+_EXPONENTS = {"halved": 0.5, "doubled": 2.0}
+ROWS.family(
+    "rope_exponents_{}",
+    _exponents_times,
+    _EXPONENTS,
+    option=lambda name: partial(_stated_exponents, _EXPONENTS[name]),
+)
+ROWS.add("rope_missing", without, "rope", option=without_rope)
+ROWS.family(
     "rope_unasked_{}",
     _unasked,
     {pairing: (pairing, BASE) for pairing in _PAIRINGS},
     option=lambda pairing: f"--rope {pairing}",
 )
-ROPE.family(
+ROWS.family(
     "rope_unasked_{}_{}",
     _unasked,
     [(pairing, base) for base in _BASES for pairing in _PAIRINGS],
@@ -170,45 +143,40 @@ def _new_tokens(pipe: Pipeline, move: Move) -> Pipeline:
     )
 
 
-def _unrotated(own: Array, first: Array, *, cached: bool) -> Array:
-    return np.where((own < first) == cached, 0, own)
-
-
 def _doubled(own: Array, _: Array) -> Array:
     return 2 * own
 
 
-ROPE.add("rope_without_offset", _placed, lambda own, first: own - first)
-ROPE.family(
+ROWS.add("rope_without_offset", _placed, lambda own, first: own - first)
+ROWS.family(
     "rope_query_{}", _placed, {"late": lambda own, _: own + 1, "early": lambda own, _: own - 1}
 )
-ROPE.family(
+ROWS.family(
     "rope_{}_unrotated",
     _behind_cache,
     {
-        ("cache", "the keys before the first query", ""): (None, partial(_unrotated, cached=True)),
-        (
-            "new_keys",
-            "the keys from the first query on",
-            ", or one new key is turned by the angle of position 0",
-        ): (None, partial(_unrotated, cached=False)),
+        "cache": (None, lambda own, first: np.where(own < first, 0, own)),
+        "new_keys": (None, lambda own, first: np.where(own < first, own, 0)),
     },
 )
-for _name, _move in {
-    "from_zero": lambda own, first: own - first,
-    "late": lambda own, _: own + 1,
-    "early": lambda own, _: own - 1,
-    "alike": lambda own, first: np.broadcast_to(first, np.broadcast(own, first).shape),
-}.items():
-    ROPE.add(f"rope_new_tokens_{_name}", _new_tokens, _move)
-ROPE.add(
+ROWS.family(
+    "rope_new_tokens_{}",
+    _new_tokens,
+    {
+        "from_zero": lambda own, first: own - first,
+        "late": lambda own, _: own + 1,
+        "early": lambda own, _: own - 1,
+        "alike": lambda own, first: np.broadcast_to(first, np.broadcast(own, first).shape),
+    },
+)
+ROWS.add(
     "rope_cache_twice",
     _behind_cache,
     *(None, lambda own, first: np.where(own < first, 2 * own, own)),
 )
-ROPE.add("rope_of_first_entry", _placed, lambda own, first: own - first + first[:1])
-ROPE.add("rope_twice", _placed, _doubled, _doubled)
-ROPE.add("rope_keys_twice", _placed, None, _doubled)
+ROWS.add("rope_of_first_entry", _placed, lambda own, first: own - first + first[:1])
+ROWS.add("rope_twice", _placed, _doubled, _doubled)
+ROWS.add("rope_keys_twice", _placed, None, _doubled)
 
 
 # What is rotated, and in which direction.
@@ -233,56 +201,33 @@ def _backwards(pipe: Pipeline, *sides: str) -> Pipeline:
     return pipe.but(**{f"{side}_positions": -getattr(pipe, f"{side}_positions") for side in sides})
 
 
-ROPE.family("rope_{}_only", _one_side, ("query", "key"))
-ROPE.add("rope_on_values", _values_too)
-ROPE.add("rope_backwards", _backwards, "query", "key")
-ROPE.family("rope_{}_backwards", _backwards, _SIDES)
+ROWS.family("rope_{}_only", _one_side, ("query", "key"))
+ROWS.add("rope_on_values", _values_too)
+ROWS.add("rope_backwards", _backwards, "query", "key")
+ROWS.family("rope_{}_backwards", _backwards, _SIDES)
 
 
 # How components are paired and ordered.
 
 
-def _order_of_pairs(pipe: Pipeline, rope: Rope, least: int) -> Ints:
-    """Return the components in pairs for a pairing of halves, one half after the other if not."""
-    require(pipe.width >= least, 2 * len(rope.of_width(pipe.width)) == pipe.width)
-    shape = (-1, 2) if rope.pairing == "half" else (2, -1)
-    return np.arange(pipe.width).reshape(shape).T.ravel()
-
-
 def _permuted(pipe: Pipeline, side: str) -> Pipeline:
     """Order the components of one side as the other pairing has them."""
-    order = _order_of_pairs(pipe, given(pipe.rope), _TWO_PAIRS)
+    rope, width = given(pipe.rope), pipe.width
+    require(width >= _TWO_PAIRS, 2 * len(rope.of_width(width)) == width)
+    order = np.arange(width).reshape((-1, 2) if rope.pairing == "half" else (2, -1)).T.ravel()
     return pipe.but(**{side: getattr(pipe, side)[..., order]})
-
-
-def _permuted_otherwise(pipe: Pipeline, order: Callable[[Ints], Ints]) -> Pipeline:
-    """Use the other pairing, and rows in another order than this one needs."""
-    other = other_pairing(given(pipe.rope))
-    own = order(_order_of_pairs(pipe, other, _TWO_PAIRS + 1))
-    return pipe.but(query=pipe.query[..., own], key=pipe.key[..., own], rope=other)
-
-
-def _turn_otherwise(rows: Array, positions: Array, rope: Rope) -> Array:
-    return turn(rows, positions, other_pairing(rope))
 
 
 def _one_otherwise(pipe: Pipeline, side: str) -> Pipeline:
     """Turn one side by the other pairing."""
     require(pipe.rope is not None)
-    turns = {"key": turn, "query": turn, side: _turn_otherwise}
+    turns: dict[str, Any] = {"key": turn, "query": turn}
+    turns[side] = lambda rows, at, rope: turn(rows, at, other_pairing(rope))
     return pipe.but(turn=turns["query"], turn_key=turns["key"])
 
 
-ROPE.family("rope_{}_permuted", _permuted, _SIDES)
-ROPE.family(
-    "rope_permuted_{}",
-    _permuted_otherwise,
-    {
-        ("twice", "twice"): lambda right: right[right],
-        ("backwards", "in the wrong direction"): np.argsort,
-    },
-)
-ROPE.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
+ROWS.family("rope_{}_permuted", _permuted, _SIDES)
+ROWS.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
 
 
 # How a pair is turned: its angles, its partner, the width.
@@ -291,17 +236,12 @@ ROPE.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
 def _turned_by(
     pipe: Pipeline,
     turn_: Callable[[Array, Array, Rope], Array],
-    *,
     several: str = "",
-    codes: bool = False,
 ) -> Pipeline:
-    """Turn query and key in another way, where all components are turned by a base.
-
-    ``several`` says of what there have to be more than one: pairs or heads.
-    """
+    """Turn query and key in another way, where a base is stated, and several pairs or heads."""
     require(given(pipe.rope).frequencies is None)
     require(several != "pairs" or pipe.width > 2, several != "heads" or pipe.query.shape[1] > 1)
-    return pipe.but(turn=turn_, codes=codes)
+    return pipe.but(turn=turn_)
 
 
 def _together(one: Array, other: Array, rope: Rope) -> Array:
@@ -321,10 +261,6 @@ def _partners(rows: Array, rope: Rope, sign: int) -> Array:
     return _together(sign * second, first, rope)
 
 
-def _angles(rows: Array, positions: Array, rope: Rope) -> Array:
-    return np.asarray(positions[..., None] * rope.of_width(rows.shape[-1]))
-
-
 def _by_table(
     rows: Array, rope: Rope, cosine: Array, sine: Array, *, sign: int = -1, laid: Rope | None = None
 ) -> Array:
@@ -333,21 +269,14 @@ def _by_table(
     return np.asarray(rows * cosine + _partners(rows, rope, sign) * sine)
 
 
-def _turned(
-    rows: Array, positions: Array, rope: Rope, *, sign: int = -1, laid: Rope | None = None
-) -> Array:
-    angles = _angles(rows, positions, rope)
-    return _by_table(rows, rope, np.cos(angles), np.sin(angles), sign=sign, laid=laid)
+def _turned(rows: Array, positions: Array, rope: Rope, **otherwise: Any) -> Array:
+    angles = positions[..., None] * rope.of_width(rows.shape[-1])
+    return _by_table(rows, rope, np.cos(angles), np.sin(angles), **otherwise)
 
 
 def _other_order(rows: Array, positions: Array, rope: Rope) -> Array:
     """Pair as asked, but lay the angles out for the other pairing."""
     return _turned(rows, positions, rope, laid=other_pairing(rope))
-
-
-def _other_partners(rows: Array, positions: Array, rope: Rope) -> Array:
-    """Lay the angles out as asked, but pair as the other pairing does."""
-    return _turned(rows, positions, other_pairing(rope), laid=rope)
 
 
 def _across_heads(rows: Array, positions: Array, rope: Rope) -> Array:
@@ -372,19 +301,6 @@ def _first(pipe: Pipeline, share: int) -> Pipeline:
     return _turned_by(pipe, turn_)
 
 
-def _last(pipe: Pipeline) -> Pipeline:
-    """Turn the last components where the first should be turned."""
-    rope = given(pipe.rope)
-    count = 2 * len(rope.of_width(pipe.width))
-    require(count < pipe.width)
-
-    def turn_(rows: Array, positions: Array, rope: Rope) -> Array:
-        left, part = np.split(rows, [-count], axis=-1)
-        return np.concatenate([left, turn(part, positions, rope)], axis=-1)
-
-    return pipe.but(turn=turn_)
-
-
 # How it is rounded.
 
 
@@ -403,16 +319,15 @@ def _rounded(pipe: Pipeline, what: str, fmt: str) -> Pipeline:
     return _turned_by(pipe, turn_)
 
 
-def _table_in(pipe: Pipeline, fmt: str, *, single: bool) -> Pipeline:
-    """Rotate by cosines and sines of a 16-bit format; of angles in float32 or float64."""
+def _table_in(pipe: Pipeline, fmt: str) -> Pipeline:
+    """Rotate by cosines and sines of a 16-bit format."""
 
     def turn_(rows: Array, positions: Array, rope: Rope) -> Array:
-        angles = (_in_float32 if single else _angles)(rows, positions, rope)
+        angles = _in_float32(rows, positions, rope)
         cosine, sine = (PRECISIONS[fmt].stored(f(angles)) for f in (np.cos, np.sin))
         return _by_table(rows, rope, cosine, sine)
 
-    # Of angles with other last bits, a few cosines in a thousand are rounded the other way.
-    return _turned_by(pipe, turn_, codes=not single)
+    return _turned_by(pipe, turn_)
 
 
 def _in_float32(rows: Array, positions: Array, rope: Rope) -> Array:
@@ -428,20 +343,15 @@ def _in_float32(rows: Array, positions: Array, rope: Rope) -> Array:
 
 
 _PARTS = ("frequencies", "positions", "angles")
-ROPE.family("rope_{}_in_{}", _rounded, [(what, fmt) for fmt in _SHORT for what in _PARTS])
-ROPE.family(
+ROWS.family("rope_{}_in_{}", _rounded, [(what, fmt) for fmt in _SHORT for what in _PARTS])
+ROWS.family(
     "rope_positions_frequencies_and_angles_in_{}",
     lambda pipe, fmt: _rounded(pipe, " ".join(_PARTS), fmt),
     _SHORT,
 )
-ROPE.family("rope_cosines_and_sines_in_{}", partial(_table_in, single=True), _SHORT)
-ROPE.family(
-    "rope_cosines_and_sines_in_{}_of_other_angles", partial(_table_in, single=False), _SHORT
-)
-ROPE.add("rope_angles_misplaced", partial(_turned_by, several="pairs"), _other_order)
-ROPE.add("rope_partners_misplaced", partial(_turned_by, several="pairs"), _other_partners)
-ROPE.add("rope_sign_lost", _turned_by, partial(_turned, sign=1))
-ROPE.add("rope_across_heads", partial(_turned_by, several="heads"), _across_heads)
-ROPE.add("rope_along_heads", partial(_turned_by, several="heads"), _along_heads)
-ROPE.add("rope_of_last_components", _last)
-ROPE.family("rope_first_{}", _first, {"half": 2, "quarter": 4})
+ROWS.family("rope_cosines_and_sines_in_{}", _table_in, _SHORT)
+ROWS.add("rope_angles_misplaced", _turned_by, _other_order, "pairs")
+ROWS.add("rope_sign_lost", _turned_by, partial(_turned, sign=1))
+ROWS.add("rope_across_heads", _turned_by, _across_heads, "heads")
+ROWS.add("rope_along_heads", _turned_by, _along_heads, "heads")
+ROWS.family("rope_first_{}", _first, {"half": 2, "quarter": 4})

@@ -20,7 +20,9 @@ from attncli.referee.mistakes.changes import after, given, require, softmaxed
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.pipeline import Pipeline, Run, turned_inputs
 
-__all__ = ["PRODUCTS", "QUANTIZED", "SHORT_SUMS", "SHORT_WEIGHTS"]
+__all__ = ["ROWS"]
+
+ROWS = Rows()
 
 Rounding = Callable[[Array], Array]
 _SHORT: dict[str, Rounding] = {fmt: PRECISIONS[fmt].stored for fmt in ("bfloat16", "float16")}
@@ -41,8 +43,6 @@ _BESIDE |= {
     size: (f"_of_{size}", f"exp(score − largest score so far, of blocks of {size} keys)")
     for size in (16, 32, 64, 128)
 }
-
-PRODUCTS = Rows()
 
 
 def _in_float32(pipe: Pipeline) -> None:
@@ -111,16 +111,18 @@ def tops_so_far(weights: Array, block: int) -> Array:
     return np.where(spread == 0, 1, spread)
 
 
-def rounded_exponentials(weights: Array, rounding: Rounding, block: int = 0) -> Array:
-    """Round exp(score − maximum), as a kernel holds it when it meets the values."""
+def rounded_exponentials(weights: Array, rounding: Rounding, block: int | None = 0) -> Array:
+    """Round exp(score − maximum), as a kernel holds it; the weights themselves for None."""
+    if block is None:
+        return rounding(weights)
     top = tops_so_far(weights, block) if block else tops(weights)
     return np.asarray(rounding(weights / top) * top)
 
 
-def _exponentials(pipe: Pipeline, rounding: Rounding, block: int) -> Pipeline:
-    """Round exponentials before they meet the values."""
+def _exponentials(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipeline:
+    """Round exponentials, or weights, before they meet the values."""
     _in_float32(pipe)
-    require(pipe.shape[3] > block)
+    require(pipe.shape[3] > (block or 0))
     return after(pipe, lambda weights: rounded_exponentials(weights, rounding, block))
 
 
@@ -138,11 +140,6 @@ def _summed(pipe: Pipeline, rounding: Rounding, block: int) -> Pipeline:
         return rounded / total, lse + np.log(total[..., 0])
 
     return softmaxed(pipe, softmax)
-
-
-def _weights_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
-    _in_float32(pipe)
-    return after(pipe, rounding)
 
 
 def _scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
@@ -166,26 +163,23 @@ def _bias_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
 
 
 def _context_product(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipeline:
-    """Round values, and weights or exponentials beside the largest of blocks of so many keys."""
-    changed = _inputs_in(pipe, rounding, "value")
-    if block is None:
-        return _weights_in(changed, rounding)
-    return _exponentials(changed, rounding, block)
+    """Round values, and exponentials or weights that they meet."""
+    return _exponentials(_inputs_in(pipe, rounding, "value"), rounding, block)
 
 
 for (_fmt, _words), (_name, _names) in product(_FORMATS.items(), _INPUTS.items()):
-    PRODUCTS.family(f"{_name}_in_{{}}", _inputs_in, {(_fmt, _words): (_SHORT[_fmt], *_names)})
-PRODUCTS.family("scaled_query_in_{}", _scaled_query, _SHORT)
-PRODUCTS.family("bias_in_{}", _bias_in, _SHORT)
-PRODUCTS.family("weights_in_{}", _weights_in, _SHORT)
+    ROWS.family(f"{_name}_in_{{}}", _inputs_in, {(_fmt, _words): (_SHORT[_fmt], *_names)})
+ROWS.family("scaled_query_in_{}", _scaled_query, _SHORT)
+ROWS.family("bias_in_{}", _bias_in, _SHORT)
+ROWS.family("weights_in_{}", _exponentials, {fmt: (_SHORT[fmt], None) for fmt in _SHORT})
 for _name, _change in (("exponentials", _exponentials), ("summed_exponentials", _summed)):
-    PRODUCTS.family(
+    ROWS.family(
         f"{_name}_in_{{}}{{}}",
         _change,
         {(fmt, *_BESIDE[n]): (_SHORT[fmt], n) for fmt in _SHORT for n in _BESIDE},
     )
-PRODUCTS.family("scores_in_{}", _scores_in, _SHORT)
-PRODUCTS.family("unscaled_scores_in_{}", _unscaled_scores_in, _SHORT)
+ROWS.family("scores_in_{}", _scores_in, _SHORT)
+ROWS.family("unscaled_scores_in_{}", _unscaled_scores_in, _SHORT)
 _ROUNDINGS: dict[str, tuple[str, Rounding]] = {
     **{fmt: (f"rounded to {words}", _SHORT[fmt]) for fmt, words in _FORMATS.items()},
     "tf32_truncated": ("cut to 11 bits, as in TF32,", truncated_to_tf32),
@@ -194,7 +188,7 @@ _FACTORS: dict[int | None, tuple[str, str, str]] = {
     None: ("weights_value", "", "the weights"),
     **{n: ("exponentials_value", *beside) for n, beside in _BESIDE.items()},
 }
-PRODUCTS.family(
+ROWS.family(
     "{2}_in_{0}{3}",
     _context_product,
     {
@@ -203,18 +197,15 @@ PRODUCTS.family(
         for block, factor in _FACTORS.items()
     },
 )
-PRODUCTS.family(
+ROWS.family(
     "products_in_{}",
     _factors_in,
     {
-        ("tf32", "rounded to 11 bits, as in TF32 and float16"): (TF32, TF32.stored),
-        ("tf32_truncated", "cut to 11 bits, as in TF32"): (TF32, truncated_to_tf32),
-        ("bfloat16", "rounded to 8 bits, as in bfloat16"): (
-            PRECISIONS["bfloat16"],
-            _SHORT["bfloat16"],
-        ),
+        "tf32": (TF32, TF32.stored),
+        "tf32_truncated": (TF32, truncated_to_tf32),
+        "bfloat16": (PRECISIONS["bfloat16"], _SHORT["bfloat16"]),
     },
-    variant_of=tuple(row.name for row in PRODUCTS),
+    variant_of=tuple(row.name for row in ROWS),
 )
 
 
@@ -264,14 +255,13 @@ _SHARING: dict[tuple[str, str], tuple[int, ...] | None] = {
     ("_by_head", "with a scale for each head"): (0, 2, 3),
     ("_by_token", "with a scale for each token of each head"): (3,),
 }
-# What is quantized; each after those beside which it says nothing more.
+# What is quantized; each after those of which it has more.
 _QUANTIZED = {
     ("key", "the keys are"): ("key",),
     ("value", "the values are"): ("value",),
     ("cache", "keys and values are"): ("key", "value"),
     ("inputs", "query, key and value are"): ("query", "key", "value"),
 }
-QUANTIZED = Rows()
 
 
 def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Array:
@@ -317,18 +307,8 @@ def _values_by_k_scale(pipe: Pipeline, grid: Grid) -> Pipeline:
     return made.then("operands", ("value", lambda _, rows: rows * times))
 
 
-def _simpler(grid: str, part: str, sharing: str) -> list[str]:
-    """Return the names of those that quantize fewer inputs, or with fewer scales."""
-    own = next(names for (name, _), names in _QUANTIZED.items() if name == part)
-    fewer = [name for (name, _), names in _QUANTIZED.items() if {*names} < {*own}]
-    ends = [end for end, _ in _SHARING]
-    return [f"{other}_in_{grid}{sharing}" for other in fewer] + [
-        f"{part}_in_{grid}{end}" for end in ends[: ends.index(sharing)]
-    ]
-
-
 for _grid, (_part, _names) in product((_INT8, *_FLOAT8), _QUANTIZED.items()):
-    QUANTIZED.family(
+    ROWS.family(
         "{2}_in_{0}{1}",
         _quantized,
         {
@@ -337,12 +317,11 @@ for _grid, (_part, _names) in product((_INT8, *_FLOAT8), _QUANTIZED.items()):
             if not (_grid is _INT8 and axes is None)
         },
     )
-QUANTIZED.family(
+ROWS.family(
     "cache_in_{}_values_by_k_scale",
     _values_by_k_scale,
     {grid.name: (grid,) for grid in (_INT8, *_FLOAT8)},
 )
-SHORT_WEIGHTS = Rows()
 
 
 def _exponentials_on(pipe: Pipeline, grid: Grid, block: int) -> Pipeline:
@@ -364,12 +343,12 @@ def _normalised_on(pipe: Pipeline, grid: Grid) -> Pipeline:
     return after(pipe.but(codes=True), lambda weights: grid.stored(weights, size))
 
 
-SHORT_WEIGHTS.family(
+ROWS.family(
     "weights_in_{}{}",
     _exponentials_on,
     {(grid.name, *_BESIDE[n]): (grid, n) for grid in _FLOAT8 for n in (0, 64, 128)},
 )
-SHORT_WEIGHTS.family(
+ROWS.family(
     "normalised_weights_in_{}",
     _normalised_on,
     {grid.name: (grid,) for grid in (_INT8, *_FLOAT8)},
@@ -378,7 +357,6 @@ SHORT_WEIGHTS.family(
 
 # Sums of 16 bits.
 
-SHORT_SUMS = Rows()
 _SPLIT = np.float32(2.0**16 + 1)
 
 
@@ -437,9 +415,7 @@ for _name, _above, _below in (
     ("denominator", "", True),
     ("accumulation_of_both", "exponentials", True),
 ):
-    SHORT_SUMS.family(
-        f"{{}}_{_name}", partial(_accumulated, above=_above, below=_below), tuple(_SHORT)
-    )
+    ROWS.family(f"{{}}_{_name}", partial(_accumulated, above=_above, below=_below), tuple(_SHORT))
 
 
 def _held(
@@ -502,9 +478,9 @@ _HELD = {
     for fmt in _SHORT
     for block in (1, 16, 32, 64, 128)
 }
-SHORT_SUMS.family("accumulator_in_{}_of_{}", _holding, _HELD)
+ROWS.family("accumulator_in_{}_of_{}", _holding, _HELD)
 for _name, _holding_ in (
     ("rescaled_accumulator", partial(_holding, rescaled=True)),
     ("sums", partial(_holding, both=True)),
 ):
-    SHORT_SUMS.family(f"{_name}_in_{{}}_of_{{}}", _holding_, _HELD)
+    ROWS.family(f"{_name}_in_{{}}_of_{{}}", _holding_, _HELD)

@@ -10,7 +10,7 @@ import numpy as np
 
 from attncli.numerics.positions import alibi_slopes
 from attncli.problem.problem import default_scale
-from attncli.referee.mistakes.changes import after, given, require, without
+from attncli.referee.mistakes.changes import after, altered, given, require, without
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled, shortest, without_alibi
 from attncli.referee.pipeline import Pipeline, Run, alibi, distance_of, table
@@ -23,12 +23,45 @@ if TYPE_CHECKING:
 
     Factor = Callable[[Problem], float]
 
-__all__ = ["ALIBI", "BIAS", "FUNCTION", "PLACES", "SCALES", "SOFTCAP", "first_of", "transposed"]
+__all__ = ["PLACES", "ROWS", "first_of", "transposed"]
+
+ROWS = Rows()
+
+
+# Tables of the mask's or the bias's shape, read otherwise.
+
+
+def transposed(array: Array) -> Array:
+    """Exchange the rows and columns of a square table (…, L, S) or matrix."""
+    rows, columns = array.shape[-2:]
+    require(rows == columns > 1)
+    return array.swapaxes(-1, -2)
+
+
+def first_of(array: Array, axis: int) -> Array:
+    """Take the first along an axis for all."""
+    require(array.shape[axis] > 1)
+    return np.take(array, [0], axis=axis)
+
+
+def off_by_one(array: Array, step: int, axis: int) -> Array:
+    """Read a table (…, L, S) one place beside: of queries, or in memory for keys (axis −1)."""
+    require(array.shape[axis] > 1)
+    if axis == 2:
+        return np.roll(array, step, axis=2)
+    return np.roll(array.reshape(*array.shape[:2], -1), step, axis=-1).reshape(array.shape)
+
+
+# The place that is read, and how a table is read there.
+PLACES: dict[str, Any] = {
+    "next_key": (off_by_one, -1, 3),
+    "next_query": (off_by_one, -1, 2),
+    "previous_key": (off_by_one, 1, 3),
+    "previous_query": (off_by_one, 1, 2),
+}
 
 
 # Scale: a factor made of the problem.
-
-SCALES = Rows()
 
 
 def _width(problem: Problem) -> int:
@@ -46,11 +79,6 @@ def _of_length(problem: Problem, length: int) -> float:
     return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
 
 
-def _embedding(problem: Problem) -> float:
-    heads = problem.shape[1]
-    return 1 / math.sqrt(heads * _width(problem)) if heads > 1 else problem.scale
-
-
 def _of_value(problem: Problem) -> float:
     width = _width(problem)
     return _of_length(problem, width if problem.value is None else problem.value.shape[3])
@@ -61,7 +89,7 @@ _FACTORS: dict[str, Factor] = {
     "scores_zero": lambda _: 0.0,
     "scores_negated": lambda p: -p.scale,
     "one_over_width": lambda p: 1 / _width(p),
-    "embedding_scale": _embedding,
+    "embedding_scale": lambda p: _of_length(p, p.shape[1] * _width(p)),
     "scale_ignored": lambda p: default_scale(p.score, _width(p)),
     "scale_inverted": lambda p: 1 / p.scale if p.scale else 1.0,
     "scale_of_one_side": lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
@@ -91,22 +119,19 @@ def _scaled_weights(pipe: Pipeline) -> Pipeline:
     return after(pipe.but(scale=1.0), lambda weights: weights * factor)
 
 
-def _of_the_embeddings(pipe: Pipeline) -> Pipeline:
-    return pipe.but(scale=float(given(pipe.projected)["x"].shape[-1] ** -0.5))
-
-
-SCALES.add("input_width_scale", _of_the_embeddings)
+ROWS.add(
+    "input_width_scale",
+    lambda pipe: pipe.but(scale=float(given(pipe.projected)["x"].shape[-1] ** -0.5)),
+)
 for _name, _factor in _FACTORS.items():
     _option: Callable[[Problem], str] = partial(_stated_scale, _factor)
     if _name == "scale_ignored":
         _option = lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out"  # noqa: E731
-    SCALES.add(_name, _scaled_by, _factor, option=_option)
-SCALES.add("scale_after_softmax", _scaled_weights)
+    ROWS.add(_name, _scaled_by, _factor, option=_option)
+ROWS.add("scale_after_softmax", _scaled_weights)
 
 
 # Score function. Each row states its scale, so no mistake of the scale is reported beside it.
-
-FUNCTION = Rows()
 
 
 def _one(_: Problem) -> float:
@@ -165,12 +190,6 @@ def _one_side(pipe: Pipeline, side: str) -> Pipeline:
     return pipe.but(score="dot", **{side: rows / np.where(length == 0, 1, length)})
 
 
-def _transposed_weight(pipe: Pipeline) -> Pipeline:
-    rows, columns = given(pipe.score_weight).shape
-    require(rows == columns)
-    return pipe.but(score_weight=given(pipe.score_weight).T)
-
-
 _SCORES: dict[str, tuple[str, str, Factor | None]] = {
     "cosine_unasked": ("dot", "cosine", None),
     "cosine_unasked_unscaled": ("dot", "cosine", _one),
@@ -187,15 +206,13 @@ _NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
     ("_unscaled", ", and not scaled"): (0.0, _one),
 }
 for _name, _score in _SCORES.items():
-    FUNCTION.add(_name, _scored_by, *_score, option=_asking_for(*_score))
-FUNCTION.family("query_key_normed{}", _normed, _NORMED)
-FUNCTION.family("{}_alone_divided", _one_side, ("query", "key"))
-FUNCTION.add("score_weight_transposed", _transposed_weight)
+    ROWS.add(_name, _scored_by, *_score, option=_asking_for(*_score))
+ROWS.family("query_key_normed{}", _normed, _NORMED)
+ROWS.family("{}_alone_divided", _one_side, ("query", "key"))
+ROWS.add("score_weight_transposed", altered, "score_weight", transposed)
 
 
 # Softcap.
-
-SOFTCAP = Rows()
 
 
 def _cap_as(pipe: Pipeline, cap: Callable[[Array, float], Array]) -> Pipeline:
@@ -211,52 +228,16 @@ def _cap_before(pipe: Pipeline, step: str | None) -> Pipeline:
     return pipe.moved("cap", before=step)
 
 
-SOFTCAP.add("softcap_missing", without, "softcap", option="leave --softcap out")
-SOFTCAP.add("softcap_before_scale", _cap_before, "scale")
-SOFTCAP.add("softcap_after_mask", _cap_before, None)
-SOFTCAP.add("softcap_after_bias", _cap_before, "hide")
-SOFTCAP.add("softcap_undivided", _cap_as, lambda scores, cap: cap * np.tanh(scores))
-SOFTCAP.add("softcap_unmultiplied", _cap_as, lambda scores, cap: np.tanh(scores / cap))
-SOFTCAP.add("softcap_clipped", _cap_as, lambda scores, cap: np.clip(scores, -cap, cap))
-
-
-# Tables of the mask's or the bias's shape, read otherwise.
-
-
-def transposed(array: Array) -> Array:
-    """Exchange the queries and keys of a square table (·, ·, L, S)."""
-    rows, columns = array.shape[2:]
-    require(rows == columns > 1)
-    return array.swapaxes(2, 3)
-
-
-def first_of(array: Array, axis: int) -> Array:
-    """Take the first along an axis for all."""
-    require(array.shape[axis] > 1)
-    return np.take(array, [0], axis=axis)
-
-
-def off_by_one(array: Array, step: int, axis: int) -> Array:
-    """Read a table (…, L, S) one place beside: of queries, or in memory for keys (axis −1)."""
-    require(array.shape[axis] > 1)
-    if axis == 2:
-        return np.roll(array, step, axis=2)
-    return np.roll(array.reshape(*array.shape[:2], -1), step, axis=-1).reshape(array.shape)
-
-
-_ACROSS = "in memory, across the ends of rows)"
-# The place that is read, the words for it, and how a table is read there.
-PLACES: dict[tuple[str, str], Any] = {
-    ("next_key", f"next key (one number on {_ACROSS}"): (off_by_one, -1, 3),
-    ("next_query", "next query"): (off_by_one, -1, 2),
-    ("previous_key", f"previous key (one number back {_ACROSS}"): (off_by_one, 1, 3),
-    ("previous_query", "previous query"): (off_by_one, 1, 2),
-}
+ROWS.add("softcap_missing", without, "softcap", option="leave --softcap out")
+ROWS.add("softcap_before_scale", _cap_before, "scale")
+ROWS.add("softcap_after_mask", _cap_before, None)
+ROWS.add("softcap_after_bias", _cap_before, "hide")
+ROWS.add("softcap_undivided", _cap_as, lambda scores, cap: cap * np.tanh(scores))
+ROWS.add("softcap_unmultiplied", _cap_as, lambda scores, cap: np.tanh(scores / cap))
+ROWS.add("softcap_clipped", _cap_as, lambda scores, cap: np.clip(scores, -cap, cap))
 
 
 # Bias.
-
-BIAS = Rows()
 
 
 def _bias_as(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
@@ -294,27 +275,21 @@ def _viewed(pipe: Pipeline, order: str) -> Pipeline:
     return pipe.with_term("bias", table(made))
 
 
-BIAS.add("bias_ignored", _bias_as, np.zeros_like, option="leave --bias out")
-BIAS.add("bias_scaled", _term_before, "bias", "scale")
-BIAS.add("bias_subtracted", _bias_as, np.negative)
-BIAS.add("bias_twice", _bias_as, np.multiply, 2)
-BIAS.add("bias_multiplied", _multiplied)
-BIAS.add("bias_after_softmax", _bias_of_weights)
-BIAS.add("bias_transposed", _bias_as, transposed)
-BIAS.family("bias_of_{}", _bias_as, PLACES)
-BIAS.family(
-    "bias_viewed_heads_{}",
-    _viewed,
-    {("first", "(L, S, H)", "(H, L, S)"): "first", ("last", "(H, L, S)", "(L, S, H)"): "last"},
-)
-BIAS.add("bias_before_softcap", _term_before, "bias", "cap")
-BIAS.add("bias_of_first_head", _bias_as, first_of, 1)
-BIAS.add("bias_of_first_query", _bias_as, first_of, 2)
+ROWS.add("bias_ignored", _bias_as, np.zeros_like, option="leave --bias out")
+ROWS.add("bias_scaled", _term_before, "bias", "scale")
+ROWS.add("bias_subtracted", _bias_as, np.negative)
+ROWS.add("bias_twice", _bias_as, np.multiply, 2)
+ROWS.add("bias_multiplied", _multiplied)
+ROWS.add("bias_after_softmax", _bias_of_weights)
+ROWS.add("bias_transposed", _bias_as, transposed)
+ROWS.family("bias_of_{}", _bias_as, PLACES)
+ROWS.family("bias_viewed_heads_{}", _viewed, ("first", "last"))
+ROWS.add("bias_before_softcap", _term_before, "bias", "cap")
+ROWS.add("bias_of_first_head", _bias_as, first_of, 1)
+ROWS.add("bias_of_first_query", _bias_as, first_of, 2)
 
 
 # ALiBi.
-
-ALIBI = Rows()
 
 
 def _term(pipe: Pipeline, term: Callable[[Array, Run], Array]) -> Pipeline:
@@ -344,18 +319,18 @@ def _slope_of_first(slopes: Array) -> Array:
     return np.full_like(slopes, slopes[0])
 
 
-ALIBI.add("alibi_ignored", _term, lambda slopes, _: 0.0 * slopes, option=without_alibi)
-ALIBI.add("alibi_unasked", _unasked, option="--alibi")
-ALIBI.add("alibi_signed", _term, lambda slopes, run: -slopes * distance_of(run))
-ALIBI.add("alibi_signed_backwards", _term, lambda slopes, run: slopes * distance_of(run))
-ALIBI.add("alibi_positional", _term, lambda slopes, run: slopes * run.j)
-ALIBI.add("alibi_added", _term, lambda slopes, run: slopes * np.abs(distance_of(run)))
-ALIBI.add("alibi_scaled", _term_before, "alibi", "scale")
-ALIBI.add(
+ROWS.add("alibi_ignored", _term, lambda slopes, _: 0.0 * slopes, option=without_alibi)
+ROWS.add("alibi_unasked", _unasked, option="--alibi")
+ROWS.add("alibi_signed", _term, lambda slopes, run: -slopes * distance_of(run))
+ROWS.add("alibi_signed_backwards", _term, lambda slopes, run: slopes * distance_of(run))
+ROWS.add("alibi_positional", _term, lambda slopes, run: slopes * run.j)
+ROWS.add("alibi_added", _term, lambda slopes, run: slopes * np.abs(distance_of(run)))
+ROWS.add("alibi_scaled", _term_before, "alibi", "scale")
+ROWS.add(
     "alibi_without_offset", _term, lambda slopes, run: -slopes * np.abs(distance_of(run, (0,)))
 )
-ALIBI.add("alibi_slopes_reversed", _slopes, lambda slopes: slopes[::-1])
-ALIBI.add("alibi_slopes_plain", _slopes, _powers(1))
-ALIBI.add("alibi_slopes_from_zero", _slopes, _powers(0))
-ALIBI.add("alibi_slopes_halved", _slopes, _powers(1, 8))
-ALIBI.add("alibi_slope_of_first_head", _slopes, _slope_of_first)
+ROWS.add("alibi_slopes_reversed", _slopes, lambda slopes: slopes[::-1])
+ROWS.add("alibi_slopes_plain", _slopes, _powers(1))
+ROWS.add("alibi_slopes_from_zero", _slopes, _powers(0))
+ROWS.add("alibi_slopes_halved", _slopes, _powers(1, 8))
+ROWS.add("alibi_slope_of_first_head", _slopes, _slope_of_first)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import after, altered, given, require, softmaxed, without
+from attncli.referee.mistakes.changes import (
+    after,
+    altered,
+    given,
+    require,
+    softmaxed,
+    where,
+    without,
+)
 from attncli.referee.mistakes.table import Change, Rows
 from attncli.referee.options import scaled
 from attncli.referee.pipeline import Outputs, Pipeline, Run, limited, softmax_over
@@ -18,13 +26,13 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["SINKS", "SOFTMAX", "exponentials", "with_epsilon"]
+__all__ = ["ROWS", "exponentials", "with_epsilon"]
+
+ROWS = Rows()
 
 Result = tuple[Array, Array]
 _LN2 = math.log(2.0)
 _SINGLE = PRECISIONS["float32"].largest
-
-SOFTMAX = Rows()
 
 
 def exponentials(scores: Array, shift: Array) -> Array:
@@ -66,15 +74,15 @@ def _over(pipe: Pipeline, *axes: int, least: tuple[int, ...] | None = None) -> P
 
 
 # Of one query, all weights are 1.
-SOFTMAX.add("softmax_over_queries", lambda pipe: _over(pipe, 2, least=()))
-SOFTMAX.family("softmax_over_{}", _over, {"heads": 1, "batch": 0})
-SOFTMAX.add("softmax_over_all", lambda pipe: _over(pipe, 2, 3, least=(2,)))
-SOFTMAX.family(
+ROWS.add("softmax_over_queries", lambda pipe: _over(pipe, 2, least=()))
+ROWS.family("softmax_over_{}", _over, {"heads": 1, "batch": 0})
+ROWS.add("softmax_over_all", lambda pipe: _over(pipe, 2, 3, least=(2,)))
+ROWS.family(
     "softmax_over_{}_and_{}",
     _over,
     {("batch", "queries"): (0, 2), ("heads", "queries"): (1, 2), ("batch", "heads"): (0, 1)},
 )
-SOFTMAX.add("softmax_over_batch_heads_and_queries", lambda pipe: _over(pipe, 0, 1, 2, least=(0, 1)))
+ROWS.add("softmax_over_batch_heads_and_queries", lambda pipe: _over(pipe, 0, 1, 2, least=(0, 1)))
 
 
 # Overflow.
@@ -109,16 +117,12 @@ def _overflowing(pipe: Pipeline) -> Pipeline:
     return pipe.with_step("overflow", lambda _, scores: limited(scores, largest), before="scale")
 
 
-SOFTMAX.family(
+ROWS.family(
     "softmax_without_maximum{}{}",
     _no_maximum,
-    {
-        (single, last, words, what): (single, last)
-        for single, words in (("", ""), ("_in_float32", " in float32"))
-        for last, what in (("", "exp"), ("_divided_last", "exp, or its product with the values,"))
-    },
+    [(single, last) for single in ("", "_in_float32") for last in ("", "_divided_last")],
 )
-SOFTMAX.add("product_overflows_float16", _overflowing)
+ROWS.add("product_overflows_float16", _overflowing)
 
 
 # Twice, transposed, along a lost axis, or something else in its place.
@@ -131,11 +135,6 @@ def _twice(run: Run, scores: Array) -> Result:
 
 def _square(pipe: Pipeline) -> bool:
     return pipe.shape[2] == pipe.shape[3] > 1
-
-
-def _transposed(pipe: Pipeline) -> Pipeline:
-    require(_square(pipe))
-    return after(pipe, _column)
 
 
 def _column(array: Array) -> Array:
@@ -161,10 +160,6 @@ def _logarithms(run: Run, scores: Array) -> Result:
     return np.where(np.isneginf(scores), 0, scores - lse[..., None]), lse
 
 
-def _by_their_sum(array: Array) -> Array:
-    return divided(array, array.sum(-1, keepdims=True))
-
-
 def _rectified(scores: Array) -> Array:
     return np.maximum(scores, 0)
 
@@ -187,40 +182,35 @@ def _of_powers(problem: Problem) -> str:
     return scaled(problem.scale * _LN2, problem) if all(e is None for e in extras) else ""
 
 
-SOFTMAX.add("softmax_twice", softmaxed, _twice)
-SOFTMAX.add("weights_transposed", _transposed)
-SOFTMAX.add("softmax_exponentials", _weights, np.exp)
-SOFTMAX.family(
+ROWS.add("softmax_twice", softmaxed, _twice)
+ROWS.add("weights_transposed", where, _square, after, _column)
+ROWS.add("softmax_exponentials", _weights, np.exp)
+ROWS.family(
     "{}_of_other_rows",
     _lost_axis,
     {
-        ("denominators", "the exponentials are divided by their sums"): (np.zeros_like, _column),
-        (
-            "denominators_beside_maxima",
-            "the exponentials, taken beside the maxima, are divided by their sums",
-        ): (np.asarray, _column),
-        ("maxima", "the maxima are subtracted"): (_column, np.asarray),
-        (
-            "maxima_and_denominators",
-            "the maxima are subtracted, and the exponentials divided by their sums,",
-        ): (_column, _column),
+        "denominators": (np.zeros_like, _column),
+        "denominators_beside_maxima": (np.asarray, _column),
+        "maxima": (_column, np.asarray),
+        "maxima_and_denominators": (_column, _column),
     },
 )
-SOFTMAX.add("log_softmax", softmaxed, _logarithms)
-SOFTMAX.add("scores_divided_by_their_sum", _weights, lambda scores: _by_their_sum(_finite(scores)))
-SOFTMAX.add("sigmoid", _weights, lambda scores: 1 / (1 + np.exp(-scores)))
-SOFTMAX.add("softmax_left_out", _weights, _finite)
-SOFTMAX.add(
+ROWS.add("log_softmax", softmaxed, _logarithms)
+ROWS.add(
+    "scores_divided_by_their_sum",
+    _weights,
+    lambda scores: divided(_finite(scores), _finite(scores).sum(-1, keepdims=True)),
+)
+ROWS.add("sigmoid", _weights, lambda scores: 1 / (1 + np.exp(-scores)))
+ROWS.add("softmax_left_out", _weights, _finite)
+ROWS.add(
     "softmax_not_normalised",
     _weights,
     lambda scores: np.exp(scores - _finite(scores.max(-1, keepdims=True))),
 )
-SOFTMAX.add("softmax_base_2", _base_two, option=_of_powers)
-SOFTMAX.add("relu", _weights, _rectified)
-SOFTMAX.add("relu_divided_by_their_sum", _weights, lambda scores: _by_their_sum(_rectified(scores)))
-SOFTMAX.add(
-    "relu_divided_by_length", _weights, lambda scores: _rectified(scores) / scores.shape[-1]
-)
+ROWS.add("softmax_base_2", _base_two, option=_of_powers)
+ROWS.add("relu", _weights, _rectified)
+ROWS.add("relu_divided_by_length", _weights, lambda scores: _rectified(scores) / scores.shape[-1])
 
 
 # What is added to the denominator, or left out of it.
@@ -247,9 +237,8 @@ def _one_beside_the_maximum(run: Run, scores: Array) -> Result:
     return weights * np.exp(lse - with_one)[..., None], with_one
 
 
-def _unshifted(pipe: Pipeline) -> Pipeline:
-    require(pipe.sinks is None)
-    return softmaxed(pipe, _one_beside_the_maximum)
+def _no_sinks(pipe: Pipeline) -> bool:
+    return pipe.sinks is None
 
 
 def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
@@ -267,13 +256,13 @@ def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
     return softmaxed(pipe, softmax)
 
 
-SOFTMAX.family(
+ROWS.family(
     "epsilon_{}",
     _epsilon,
     {(f"1e_{n}", f"{10.0 ** (-n):g}"): float(f"1e-{n}") for n in range(2, 7)},
 )
-SOFTMAX.add("sinks_unasked_unshifted", _unshifted)
-SOFTMAX.family("{}_key_uncounted", _uncounted, ("last", "first"))
+ROWS.add("sinks_unasked_unshifted", where, _no_sinks, softmaxed, _one_beside_the_maximum)
+ROWS.family("{}_key_uncounted", _uncounted, ("last", "first"))
 
 
 # A letter or a bracket in the wrong place.
@@ -296,13 +285,11 @@ def _products_of_sums(pipe: Pipeline) -> Pipeline:
     return pipe.then("operands", ("query", summed)).then("operands", ("key", summed))
 
 
-SOFTMAX.add("values_summed", _values_summed)
-SOFTMAX.add("products_of_sums", _products_of_sums)
+ROWS.add("values_summed", _values_summed)
+ROWS.add("products_of_sums", _products_of_sums)
 
 
 # Sinks, logits that count only in the denominator.
-
-SINKS = Rows()
 
 
 def _with_column(pipe: Pipeline, softmax: Callable[[Run, Array, Array], Result]) -> Pipeline:
@@ -315,10 +302,6 @@ def _in_the_first(run: Run, scores: Array, sinks: Array) -> Result:
     changed = scores.copy()
     changed[..., :1] = sinks
     return _plain(run, changed)
-
-
-def _on_the_first(run: Run, scores: Array, sinks: Array) -> Result:
-    return _in_the_first(run, scores, scores[..., :1] + sinks)
 
 
 def _wrong_column(run: Run, scores: Array, sinks: Array) -> Result:
@@ -335,37 +318,31 @@ def _without_exp(_: Run, scores: Array, sinks: Array) -> Result:
     return share / total, (np.log(total) + shift)[..., 0]
 
 
-def _without_shift(run: Run, scores: Array, sinks: Array) -> Result:
-    return _without_exp(run, scores, np.exp(sinks))
-
-
-def _asked_for_none(pipe: Pipeline) -> Pipeline:
-    require(pipe.sinks is None)
-    return pipe.but(sinks=np.zeros(pipe.shape[1]))
-
-
-def _scaled_sinks(pipe: Pipeline) -> Pipeline:
-    require(pipe.scale != 1)
-    return altered(pipe, "sinks", lambda sinks: sinks * pipe.problem.scale)
-
-
-SINKS.add("sinks_ignored", without, "sinks", option="leave --sinks out")
-SINKS.add("sinks_as_first_key", _with_column, _in_the_first)
-SINKS.add("sinks_added_to_first_key", _with_column, _on_the_first)
-SINKS.add("sinks_in_wrong_column", _with_column, _wrong_column)
-SINKS.add("sinks_without_exp", _with_column, _without_exp)
-SINKS.add("sinks_unshifted", _with_column, _without_shift)
-SINKS.add("sinks_negated", altered, "sinks", np.negative)
-SINKS.add(
+ROWS.add("sinks_ignored", without, "sinks", option="leave --sinks out")
+ROWS.add("sinks_as_first_key", _with_column, _in_the_first)
+ROWS.add(
+    "sinks_added_to_first_key",
+    _with_column,
+    lambda run, scores, sinks: _in_the_first(run, scores, scores[..., :1] + sinks),
+)
+ROWS.add("sinks_in_wrong_column", _with_column, _wrong_column)
+ROWS.add("sinks_without_exp", _with_column, _without_exp)
+ROWS.add(
+    "sinks_unshifted",
+    _with_column,
+    lambda run, scores, sinks: _without_exp(run, scores, np.exp(sinks)),
+)
+ROWS.add("sinks_negated", altered, "sinks", np.negative)
+ROWS.add(
     "sinks_unasked",
-    _asked_for_none,
+    *(where, _no_sinks, lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1]))),
     option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
 )
-SINKS.add(
+ROWS.add(
     "sinks_in_every_part", lambda pipe: pipe.but(sinks=given(given(pipe.problem.shard).sinks))
 )
-SINKS.add("sinks_in_base_2", altered, "sinks", lambda sinks: sinks * _LN2)
-SINKS.add("sinks_of_0", altered, "sinks", np.zeros_like)
-SINKS.add("sinks_twice", altered, "sinks", lambda sinks: sinks + _LN2)
-SINKS.add("sinks_scaled", _scaled_sinks)
-SINKS.add("sink_of_first_head", altered, *("sinks", lambda sinks: np.full_like(sinks, sinks[0])))
+ROWS.add("sinks_in_base_2", altered, "sinks", lambda sinks: sinks * _LN2)
+ROWS.add("sinks_of_0", altered, "sinks", np.zeros_like)
+ROWS.add("sinks_twice", altered, "sinks", lambda sinks: sinks + _LN2)
+ROWS.add("sinks_scaled", lambda pipe: altered(pipe, "sinks", lambda own: own * pipe.scale))
+ROWS.add("sink_of_first_head", altered, *("sinks", lambda sinks: np.full_like(sinks, sinks[0])))
