@@ -197,6 +197,7 @@ ROWS.add("query_lengths_ignored", without_rule, "query_lengths", option="leave -
 
 # Segments.
 
+
 def _left_out(problem: Problem) -> str:
     segments = problem.visible.segment_ids
     apart = segments is not None and segments.queries is not segments.keys
