@@ -250,18 +250,9 @@ class Mistake:
 
 
 class Rows:
-    """Rows of the table, one after the other.
+    """Rows of the table, one after the other."""
 
-    Parameters
-    ----------
-    stage : Stage, optional
-        Of the rows whose words do not stand in ``words.csv``.
-    **usual
-        Other fields of these rows.
-    """
-
-    def __init__(self, stage: Stage | None = None, **usual: Any) -> None:
-        self._usual = usual if stage is None else {"stage": stage, **usual}
+    def __init__(self) -> None:
         self.rows: list[Mistake] = []
 
     def __iter__(self) -> Iterator[Mistake]:
@@ -284,7 +275,7 @@ class Rows:
         An option may depend on the problem.
         """
         family = name if name in WORDS else family or name
-        made = {**self._usual, **fields_of(WORDS.get(family), words), **more}
+        made = {**fields_of(WORDS[family], words), **more}
         variants = (*made.pop("variant_of", ()), *variant_of)
         if made.pop("ordered", False):
             variants += tuple(row.name for row in self.rows if row.family == family)
@@ -328,10 +319,8 @@ class Rows:
             )
 
 
-def fields_of(row: Mapping[str, str] | None, words: tuple[Any, ...]) -> dict[str, Any]:
+def fields_of(row: Mapping[str, str], words: tuple[Any, ...]) -> dict[str, Any]:
     """Return the fields of `Mistake` that a row of ``words.csv`` holds, for a family's words."""
-    if row is None:
-        return {}
     texts = {text: row[text].format(*words) for text in ("meaning", "fix", "shows")}
     return {
         "stage": globals()[row["stage"].upper()],
