@@ -338,9 +338,7 @@ ROWS.add(
     *(where, _no_sinks, lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1]))),
     option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
 )
-ROWS.add(
-    "sinks_in_every_part", lambda pipe: pipe.but(sinks=given(given(pipe.problem.shard).sinks))
-)
+ROWS.add("sinks_in_every_part", lambda pipe: pipe.but(sinks=given(given(pipe.problem.shard).sinks)))
 ROWS.add("sinks_in_base_2", altered, "sinks", lambda sinks: sinks * _LN2)
 ROWS.add("sinks_of_0", altered, "sinks", np.zeros_like)
 ROWS.add("sinks_twice", altered, "sinks", lambda sinks: sinks + _LN2)
