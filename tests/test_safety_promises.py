@@ -14,8 +14,8 @@ def test_every_promise_names_tests_that_exist() -> None:
     assert len(named) > 50
     found = {
         (path.name, name)
-        for path in HERE.glob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for path in HERE.rglob("test_*.py")
+        for name in re.findall(r"^(?:    )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert named - found == set()
 
