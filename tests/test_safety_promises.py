@@ -15,7 +15,9 @@ def test_every_promise_names_tests_that_exist() -> None:
     found = {
         (path.name, name)
         for path in HERE.rglob("test_*.py")
-        for name in re.findall(r"^(?:    )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^(?:    )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
     assert named - found == set()
 
