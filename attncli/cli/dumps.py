@@ -31,6 +31,8 @@ def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
     """
     files = options.files or []
     chosen = options.layer is not None or options.call is not None
+    if not judging.expect:
+        _refuse_missing(files)
     if len(files) == 1 and _is_folder(files[0]) and not chosen:
         return _in_folder(files[0])
     of_members = all(
@@ -42,6 +44,14 @@ def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
     if not judging.expect and not all(_is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
         return []  # Q K V, of which an output is missing
     return [each for file in files for each in (_in_folder(file) if _is_folder(file) else [file])]
+
+
+def _refuse_missing(files: Sequence[str]) -> None:
+    """Say that a file or a folder does not exist, before an output to judge is asked for."""
+    for file in files:
+        path = file.partition("#")[0]
+        if file != "-" and not os.path.exists(path):  # noqa: PTH110 - false of names no file can have
+            raise InputError(f"{path} does not exist", hint="give a folder of dumps, or files")
 
 
 def _is_folder(file: str) -> bool:

@@ -8,36 +8,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.numerics.dtypes import widen
-from attncli.referee.evidence import agrees
+from attncli.referee.evidence import agrees, free_numbers
 from attncli.referee.fits.unwritten import nan_rows_told, rows_of
 from attncli.referee.formats import PRECISIONS, Array, Bools, Digits, Precision, narrowest
 from attncli.referee.locate import locate
 from attncli.referee.mistakes.table import PRECISION, Mistake
-from attncli.referee.options import windowed
-from attncli.referee.parts import Cases, Question, Work
+from attncli.referee.parts import Cases, Question
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.search import Search, Searched, follow, needs_of
 from attncli.referee.tolerance import earned, plain_errors_of
 from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from attncli.problem.problem import Problem
-    from attncli.referee.pipeline import Outputs
+    from attncli.referee.parts import Case
 
 __all__ = ["diagnose"]
 
-_NOTHING = Searched((), 0, complete=True)
 # Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02
 # As a share of the largest number of the answer.
 _SAYS_NOTHING = 0.25
-# The work that is done on all of a question where rows of NaN may be told by themselves.
-_OF_ALL = 0.6
-# What queries are multiplied with, so that other scores may tell explanations apart.
-_OTHER_SIZES = (8, 64)
 _OUTPUTS = ("weights", "lse", "scores", "context")
 
 
@@ -72,7 +63,13 @@ def diagnose(question: Question) -> Diagnosis:
         complete=searched.complete,
         too_large=search.too_large,
         unexplained=tuple(n for n in narrow.wrong if n not in explained) if causes else (),
+        tells=bool(causes) or _tells(search.cases.whole),
     )
+
+
+def _tells(case: Case) -> bool:
+    """Return whether there are more independent numbers than a mistake has free parameters: one."""
+    return not case.comparable or free_numbers(case, case.pipe) > 1
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:
@@ -111,45 +108,41 @@ def _beside_nan(
     plain = rows_of(question, "nothing") or rows_of(question, "nan")
     if plain is not None:
         return search, replace(searched, causes=(plain,))
-    rest = _without_nan_rows(narrow)
-    if rest is None:
+    rows = _nan_rows(narrow)
+    rest = _without_rows(narrow, rows)
+    if not rows or not rest.wrong:
         return search, searched
     part, found = _searched_by_part(Search(rest))
     if not found.causes:
         return search, searched
-    counts = sum(int(np.count_nonzero(each)) for each in rest.nan_rows.values())
-    told = nan_rows_told(counts, sum(each.size for each in rest.nan_rows.values()))
+    counts = sum(int(np.count_nonzero(each)) for each in rows.values())
+    told = nan_rows_told(counts, sum(each.size for each in rows.values()))
     causes = (replace(one, conventions=(*one.conventions, told)) for one in found.causes)
     return part, replace(found, causes=tuple(causes))
 
 
-def _without_nan_rows(question: Question) -> Question | None:
-    """Return the question in which rows that are NaN, and should not be, are no errors.
+def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
+    """Return the question in which some rows of NaN are no errors."""
+    outputs = dict(question.outputs)
+    for name, own in rows.items():
+        if (errors := outputs[name].errors) is not None:
+            errors = replace(errors, error=np.where(own[..., None], 0, errors.error))
+            outputs[name] = replace(outputs[name], errors=errors)
+    return replace(question, outputs=outputs, nan_rows=rows)
 
-    None where there are no such rows, or single numbers are NaN, too, or all else is right.
+
+def _nan_rows(question: Question) -> dict[str, Bools]:
+    """Return which rows (B, H, L) of each output are NaN although the answer is a number.
+
+    None of them where single numbers are NaN, too.
     """
-    rows = _nan_rows(question)
-    if not rows:
-        return None
-    outputs = {}
-    for name, one in question.outputs.items():
-        outputs[name] = one
-        if name in rows and one.errors is not None:
-            error = np.where(rows[name][..., None], 0, one.errors.error)
-            outputs[name] = replace(one, errors=replace(one.errors, error=error))
-    rest = replace(question, outputs=outputs, nan_rows=rows)
-    return rest if rest.wrong else None
-
-
-def _nan_rows(question: Question) -> dict[str, Bools] | None:
-    """Return which rows (B, H, L) of each output are NaN although the answer is a number."""
     found: dict[str, Bools] = {}
     for name, file in question.comparable.items():
         answer = canonical(question.problem, name, question.outputs[name].answer)
         odd = np.asarray(np.isnan(file) & np.isfinite(answer))
         rows = np.asarray(odd.all(axis=-1))
         if (odd & ~rows[..., None]).any():
-            return None
+            return {}
         if rows.any():
             found[name] = rows
     return found
@@ -271,7 +264,7 @@ def _searched_by_part(search: Search) -> tuple[Search, Searched]:
     if not found[best].causes:
         explains(part, pairs=True)
         best = part
-    total = sum(found.values(), start=_NOTHING)
+    total = sum(found.values(), start=Searched())
     return best, replace(total, causes=found[best].causes)
 
 
@@ -351,69 +344,30 @@ def _searched(search: Search, *, pairs: bool) -> Searched:
     return exact + replace(rounder, causes=causes)
 
 
-# What would distinguish explanations that make the same numbers: another output, other inputs.
+# What would distinguish explanations that make the same numbers.
 
 
 def _told_apart_by(question: Question, cases: Cases, causes: tuple[Cause, ...]) -> str:
     """Return a sentence about what would distinguish explanations; empty of one alone."""
     if len(causes) < 2:
         return ""
-    made = _made(cases, causes)
-    for name in _OUTPUTS:
-        if name not in question.files and _all_differ(made, name, len(causes)):
-            return f"the {name} of this same problem would distinguish them"
-    for words, problem in _otherwise(question.problem):
-        others = _made(Cases(replace(question, problem=problem, work=Work(1.0))), causes)
-        if any(_all_differ(others, name, len(causes)) for name in question.files):
-            return f"the same inputs {words} would distinguish them"
-    return "they give the same numbers here, but may differ on other inputs" + _shown(causes)
-
-
-def _made(cases: Cases, causes: tuple[Cause, ...]) -> list[Outputs]:
-    """Return what the explanations make, where they make sense."""
     made = []
     for cause in causes:
         case = cases.of(needs_of(cause.conventions))[0]
         pipe = follow(case.pipe, cause.conventions)
-        if pipe is not None:
-            made.append(case.outputs(pipe))
-    return made
+        made.append({} if pipe is None or not case.evaluable else case.outputs(pipe))
+    for name in _OUTPUTS:
+        arrays = [outputs[name] for outputs in made if name in outputs]
+        differ = not any(_alike(one, other) for one, other in combinations(arrays, 2))
+        if name not in question.files and len(arrays) == len(causes) and differ:
+            return f"the {name} of this same problem would distinguish them"
+    return "they give the same numbers here, but may differ on other inputs" + _shown(causes)
 
 
-def _all_differ(made: list[Outputs], name: str, count: int) -> bool:
-    arrays = [outputs[name] for outputs in made if name in outputs]
-    return len(arrays) == count and not any(
-        one.shape == other.shape and np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)
-        for one, other in combinations(arrays, 2)
+def _alike(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and np.allclose(
+        one, other, rtol=1e-3, atol=1e-6, equal_nan=True
     )
-
-
-def _otherwise(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """Yield problems that are as like the given one as may be, with what is another in words."""
-    visible = problem.visible
-    if visible.window is not None:
-        left, right = visible.window
-        sides = [(_larger(left), right), (left, _larger(right)), (_larger(left), _larger(right))]
-        sides += [(_half(left), right), (left, _half(right)), (_half(left), _half(right))]
-        for window in dict.fromkeys(sides):
-            if window != visible.window:
-                words = f"with another window, {windowed(*window, problem)},"
-                yield words, replace(problem, visible=visible._replace(window=window))
-        if visible.causal:
-            yield "without --causal", replace(problem, visible=visible._replace(causal=False))
-    query = widen(problem.query, np.float64)
-    for times in _OTHER_SIZES:
-        yield f"with all queries multiplied by {times}", replace(problem, query=times * query)
-    if problem.sinks is not None:
-        yield "with sinks of the other sign", replace(problem, sinks=-problem.sinks)
-
-
-def _larger(side: int | None) -> int | None:
-    return None if side is None else 2 * side + 1
-
-
-def _half(side: int | None) -> int | None:
-    return None if side is None else side // 2
 
 
 def _shown(causes: tuple[Cause, ...]) -> str:

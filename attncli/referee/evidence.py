@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.formats import FLOAT64, Array, Bools
+from attncli.referee.formats import FLOAT64, Array
 from attncli.referee.pipeline import Run
 from attncli.referee.tolerance import earned, finite_in_both, plain_errors, root_mean_square
 from attncli.referee.verdict import Errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Outputs, Pipeline
@@ -31,33 +31,30 @@ __all__ = [
     "Fit",
     "agrees",
     "fit",
+    "free_numbers",
     "has_right_shapes",
     "is_evident",
     "leaves_less",
     "may_explain",
 ]
 
-# About 2^9 mistakes are tried, some 2^14 pairs, and about one file in a thousand may be given a
-# false name. A fitted number agrees with a few numbers whatever they are.
+# Some 2^9 mistakes are tried and 2^14 pairs, so that one file in a thousand gets a false name. A
+# fitted number agrees with a few numbers whatever they are.
 BITS_FOR_ONE, BITS_FOR_TWO, BITS_FOR_FITTED = 19.0, 24.0, 100.0
-# Beside the bits that say the number itself, which may be one of a dozen quantities.
+# Of a fitted number, beside the bits that say the number itself.
 _BITS_FOR_A_NUMBER = 21.0
-# A deviating formula may round far worse than the right one, but at most by this factor.
+# One number is never enough; an infinity or NaN that agrees is no accident.
+_MOST_BITS_AN_ELEMENT, _NONFINITE_BITS = 16.0, 32.0
+# A deviating formula may round worse than the right one, but at most by this factor.
 _SCREEN = 1000.0
-# How much of an error an explanation may leave, and how much of the largest root mean square: the
-# smallest error that is not rounding leaves a third.
+# The share of an error that an explanation may leave, and that of the largest root mean square.
 _MOST_LEFT, _OF_THE_LIMIT = 0.4, 0.5
-# Of factors that are rounded the weights' own roundings are left, about a half.
+# Rounded factors leave the roundings of the weights, which are about half of the error.
 _MOST_LEFT_OF_FACTORS = 0.6
-# Numbers between two codes may go either way, and a few in a hundred thousand do. That moves a
-# column as far as the error was, but there are few such columns: half of this is left, at most.
+# Numbers between two codes of a few bits may go either way, which leaves this share at most.
 _OF_CODES = 0.2
-# Agreement of an infinity or NaN with one where the answer is another or finite is no accident.
-_NONFINITE_BITS = 32.0
 # Evaluations that it takes to find out what a pipeline earns.
-_ROUNDED_STEPS = 6
-# One number is never enough evidence.
-_MOST_BITS_AN_ELEMENT = 16.0
+_ROUNDED_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def fit(cases: Sequence[Case], pipe: Pipeline) -> Fit | None:
 def agrees(case: Case, pipe: Pipeline) -> bool:
     """Return whether the files of a case are what a pipeline makes."""
     attempt = _Attempt(case, pipe)
-    return attempt.near and attempt.tolerated
+    return attempt.near and all(errors.passed for errors in attempt.left.values())
 
 
 def may_explain(case: Case, pipe: Pipeline) -> bool:
@@ -116,10 +113,9 @@ def may_explain(case: Case, pipe: Pipeline) -> bool:
 def leaves_less(cases: Sequence[Case], pipe: Pipeline, other: Pipeline) -> bool:
     """Return whether a pipeline leaves far less error than another does, in all outputs together.
 
-    A number where the file has none, or the other way round, is more than any difference.
+    A NaN or an infinity that only one of file and pipeline has is more than any difference.
     """
-    strange, left = _left(cases, pipe)
-    others_strange, others_left = _left(cases, other)
+    (strange, left), (others_strange, others_left) = (_left(cases, each) for each in (pipe, other))
     if strange != others_strange:
         return strange < others_strange
     return left <= _MOST_LEFT_OF_FACTORS * others_left
@@ -197,16 +193,20 @@ class _Attempt:
         if self.case.whole and not has_right_shapes(self.case, self.pipe):
             return None
         most = _MOST_LEFT if self.pipe.products is None else _MOST_LEFT_OF_FACTORS
-        if not (self.near and self.leaves_at_most(most) and self.tolerated):
+        if not (self.near and self.leaves_at_most(most)):
+            return None
+        if not all(errors.passed for errors in self.left.values()):
             return None
         explained = {n: self._explains(n, most) for n in self.made}
         if not all(explained[n] or self._was_right(n) for n in self.made):
             return None
+        files = self.case.files
+        oddly_wrong = (_odd(files[n], right).any() for n, right in self._comparable())
         return Fit(
             error=max(float(errors.error.max(initial=0.0)) for errors in self.left.values()),
             rms=max(map(self._share, self.left)),
             bits=sum(self._bits(n) for n in self.made),
-            better=any(explained.values()) or any(self._oddly_wrong(n) for n in self.made),
+            better=any(explained.values()) or any(oddly_wrong),
         )
 
     @cached_property
@@ -220,6 +220,13 @@ class _Attempt:
 
     def _right(self, name: str) -> Array:
         return self.case.shaped(self.case.pipe, self.case.right, name)
+
+    def _comparable(self) -> Iterator[tuple[str, Array]]:
+        """Yield the right answers that have the shapes of their files."""
+        for name, file in self.case.files.items():
+            right = self._right(name)
+            if right.shape == file.shape:
+                yield name, right
 
     def before(self, name: str) -> Errors | None:
         """Return the errors beside the right answer; None where its shape is another."""
@@ -256,11 +263,6 @@ class _Attempt:
             _near(self.case.files[n], made, outputs[n].tolerance) for n, made in self.made.items()
         )
 
-    @property
-    def tolerated(self) -> bool:
-        """Whether the errors that are left are tolerated."""
-        return all(errors.passed for errors in self.left.values())
-
     def leaves_at_most(self, share: float) -> bool:
         """Return whether of the errors that were too large no more than a share is left."""
         return all(self._was_right(n) or self._is_less(n, share) for n in self.made)
@@ -290,9 +292,8 @@ class _Attempt:
     def _tolerances(self) -> dict[str, Tolerance]:
         """Return what the pipeline earns itself: it may round worse than the right one."""
         outputs = self.question.outputs
-        own = {n: one.tolerance for n, one in outputs.items()}
         if not (self.case.evaluable and self.question.earned):
-            return own
+            return {n: one.tolerance for n, one in outputs.items()}
         self.question.work.spend(_ROUNDED_STEPS * self.case.cells)
         precisions = {n: self.pipe.products or p for n, p in self.question.precisions.items()}
         # The mean of the heads errs no more than one of them.
@@ -308,26 +309,18 @@ class _Attempt:
 
         Few errors would not show beside the roundings of all that is right.
         """
-        errors = self.left[name]
+        errors, found, right = self.left[name], self.case.files[name], self._right(name)
         if self.pipe.codes and errors.tolerance.rms:
             return errors.rms / errors.tolerance.rms
-        wrong = self._was_wrong(name)
-        of_wrong = _errors(self.case.files[name][wrong], self.made[name][wrong], errors.tolerance)
-        return root_mean_square(_shares(of_wrong if of_wrong.error.size else errors))
-
-    def _was_wrong(self, name: str) -> Bools:
-        """Return which elements were not tolerated; none where the right shape is another."""
-        found, right = self.case.files[name], self._right(name)
-        if right.shape != found.shape:
-            return np.zeros(found.shape, np.bool_)
-        with np.errstate(invalid="ignore"):
-            error = np.abs(found - right)
-        return np.asarray(error > self.question.outputs[name].tolerance.allowed(right))
-
-    def _oddly_wrong(self, name: str) -> bool:
-        """Return whether a number is NaN or infinite and should be another, or the other way."""
-        found, right = self.case.files[name], self._right(name)
-        return found.shape == right.shape and bool(_odd(found, right).any())
+        if right.shape == found.shape:
+            with np.errstate(invalid="ignore"):
+                before = np.abs(found - right)
+            wrong = before > self.question.outputs[name].tolerance.allowed(right)
+            of_wrong = _errors(found[wrong], self.made[name][wrong], errors.tolerance)
+            errors = of_wrong if of_wrong.error.size else errors
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = errors.error / errors.tolerance.allowed(errors.answer)
+        return root_mean_square(np.where(errors.error == 0, 0, shares))
 
     def _bits(self, name: str) -> float:
         """Return the evidence of one output."""
@@ -413,13 +406,6 @@ def _of_codes(tolerance: Tolerance, before: Errors | None) -> Tolerance:
         absolute=max(tolerance.absolute, float(before.error.max())),
         rms=max(tolerance.rms or 0.0, _OF_CODES * before.rms),
     )
-
-
-def _shares(errors: Errors) -> Array:
-    """Return the errors as shares of what is allowed."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        allowed = errors.tolerance.allowed(errors.answer)
-        return np.where(errors.error == 0, 0, errors.error / allowed)
 
 
 def _errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:

@@ -190,14 +190,8 @@ class Digits:
 def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> Digits:
     """Return what the numbers lost when they were printed with few digits.
 
-    Parameters
-    ----------
-    values : ndarray of float64
-    form : str, optional
-        ``%.4f`` or ``%.4e``, if it is known; it counts if the numbers are such.
+    The form, ``%.4f`` or ``%.4e``, counts if the numbers are such.
 
-    Examples
-    --------
     >>> printed_digits(np.array([0.7311, 0.2689]))
     Digits(absolute=5e-05, relative=0.0, significant=4)
     >>> printed_digits(np.array([7.311e-01, 2.689e-05]))
@@ -267,6 +261,7 @@ class File:
     values: npt.NDArray[np.float64]
     precision: Precision
     digits: Digits
+    told: str = ""
 
     @classmethod
     def of(
@@ -276,7 +271,7 @@ class File:
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = _own_precision(array, values, single=single)
-        digits = Digits()
+        digits, told = Digits(), ""
         if precision.name == "float32" and (printed is None or array.dtype != np.float64):
             digits = _rounded_digits(values)
         elif array.dtype == np.float64:
@@ -284,7 +279,14 @@ class File:
             # So few digits do not show the format of the computation; the inputs do.
             if digits.significant <= _FEW_DIGITS and single:
                 precision = PRECISIONS["float32"]
-        return cls(values, precision, digits)._as_narrow_as(inputs)  # noqa: SLF001 - its own
+            if digits.significant <= _MOST_OF_SINGLE and (digits.absolute or digits.relative):
+                told = f"{digits.significant} digits"
+        return cls(values, precision, digits, told)._as_narrow_as(inputs)  # noqa: SLF001 - its own
+
+    @property
+    def format(self) -> str:
+        """The format of its numbers in words; of printed numbers how many digits they have."""
+        return self.told or self.precision.name
 
     def _as_narrow_as(self, inputs: Sequence[Array]) -> File:
         """Return the file in the 16-bit format of its numbers, if the inputs are in it, too."""
@@ -294,7 +296,7 @@ class File:
         # Where the inputs show the format, any numbers of the file will do.
         telling = any(narrowest(array, self.precision) != self.precision for array in arrays)
         narrow = short_of(arrays) if telling else None
-        return self if narrow is None else replace(self, precision=narrow)
+        return self if narrow is None else replace(self, precision=narrow, told="")
 
 
 def _own_precision(array: Array, values: npt.NDArray[np.float64], *, single: bool) -> Precision:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,19 +22,11 @@ from attncli.problem.problem import posed_problem
 from attncli.problem.projection import Projected, as_heads, project
 from attncli.problem.result import Attention
 from attncli.referee.diagnosis import diagnose as find_out
-from attncli.referee.formats import Array, Bools, File, Precision, may_be_single, short_of
+from attncli.referee.formats import Array, File, may_be_single, short_of
 from attncli.referee.parts import Question, Work
 from attncli.referee.report import CheckReport, Tolerance
-from attncli.referee.swamped import (
-    hidden_scores,
-    masked_queries,
-    swamped_queries,
-    told,
-    told_apart,
-    with_the_answer,
-    without,
-)
-from attncli.referee.verdict import Compared, compare
+from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
+from attncli.referee.verdict import compare
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -133,33 +124,33 @@ def check(
             f"projected: expected what attncli.project returns; found {type(projected).__name__}"
         )
     read = problem.read()
-    exact = _in_float64(read, projected, threads)
+    exact = whole = _in_float64(read, projected, threads)
     named = _named(expected, exact)
     inputs = [a for a in (read.query, read.key, read.value) if a is not None]
     files = _files(named, read, inputs, _forms({} if printed is None else printed, named))
     gradients = {name: files.pop(name) for name in GRADIENTS if name in files}
     if average_heads:
         _refuse_average(exact, files)
-    given = _given(rtol, atol, named)
-    judged = _Judging.of(
-        exact, files, given, short_of(inputs), averaged=average_heads, threads=threads
-    )
-    compared = judged.compared()
-    others = judged.without_masked() if compared.passed else None
-    if others is not None and not (stricter := others.compared()).passed:
-        judged, compared = others, stricter
+    tolerances = _given(rtol, atol, named)
+    # A tolerance of the user holds for every query.
+    left_out = None if tolerances else swamped_queries(exact, files)
+    unjudged = ""
+    if left_out is not None:
+        exact, unjudged = without(exact, left_out), told(exact, left_out)
+    answers = _answers(exact, files, averaged=average_heads, threads=threads)
+    if left_out is not None:
+        files = with_the_answer(exact, files, answers, left_out)
+    short = short_of(inputs)
+    compared = compare(exact, files, answers, tolerances, short)
     found = None
     if diagnose and not compared.passed:
+        work, doubtful = Work(time_limit), compared.doubtful
+        question = Question(exact, compared.outputs, work, average_heads, doubtful, inputs=short)
         # Thousands of small products: where other work runs, threads wait longer than they work.
         with single_blas_thread():
-            found = find_out(judged.question(compared, time_limit))
-    report = CheckReport(
-        compared.verdicts,
-        found,
-        {name: file.values for name, file in judged.files.items()},
-        judged.answers,
-        judged.unjudged,
-    )
+            found = find_out(question)
+    values = {name: file.values for name, file in files.items()}
+    report = CheckReport(compared.verdicts, found, values, answers, unjudged)
     if not gradients:
         return report
     from attncli.referee.gradients import with_gradients  # noqa: PLC0415 - seldom needed
@@ -167,109 +158,23 @@ def check(
     upstream = {"dcontext": dcontext, "dlse": dlse}
     limit = time_limit if diagnose else None
     with single_blas_thread():
-        return with_gradients(report, exact, gradients, given, upstream, inputs, limit)
+        return with_gradients(report, whole, gradients, tolerances, upstream, inputs, limit)
 
 
-@dataclass(frozen=True, eq=False)
-class _Judging:
-    """The files beside the answers.
-
-    Attributes
-    ----------
-    problem : Problem
-        In float64, without the queries that are left out.
-    given : mapping of str to File
-    tolerances : mapping of str to Tolerance
-        The user's; other files must earn their own.
-    inputs : Precision or None
-        The format of the inputs, where it has 16 bits.
-    averaged : bool
-        The weights are the mean of the heads.
-    threads : int or None
-    left_out : ndarray of bool or None
-        The queries that are not judged.
-    unjudged : str
-        How many these are, and why; empty where all are judged.
-    """
-
-    problem: Problem
-    given: Mapping[str, File]
-    tolerances: Mapping[str, Tolerance]
-    inputs: Precision | None
-    averaged: bool
-    threads: int | None
-    left_out: Bools | None = None
-    unjudged: str = ""
-
-    @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        files: Mapping[str, File],
-        tolerances: Mapping[str, Tolerance],
-        inputs: Precision | None,
-        *,
-        averaged: bool,
-        threads: int | None,
-    ) -> _Judging:
-        """Leave out the queries that no tolerance of their own can judge."""
-        if not tolerances:
-            problem, files = hidden_scores(problem, files) or (problem, files)
-        whole = cls(problem, files, tolerances, inputs, averaged, threads)
-        swamped = None if tolerances else swamped_queries(problem, files)
-        return whole if swamped is None else whole._without(swamped, told(problem, swamped))
-
-    def without_masked(self) -> _Judging | None:
-        """Return the same without queries that only see keys with a bias like −10,000."""
-        masked = None if self.tolerances else masked_queries(self.problem)
-        if masked is None:
-            return None
-        return self._without(masked, told_apart(self.problem, masked))
-
-    def _without(self, queries: Bools, words: str) -> _Judging:
-        return replace(
-            self,
-            problem=without(self.problem, queries),
-            given=self.files,
-            left_out=queries,
-            unjudged=" ".join(filter(None, (self.unjudged, words))),
-        )
-
-    @cached_property
-    def answers(self) -> dict[str, Array]:
-        """The right outputs, in the axes of the user."""
-        plain = tuple(n for n in self.given if not (self.averaged and n == "weights"))
-        answers: dict[str, Array] = {}
-        if plain:
-            answer, _ = attend(self.problem, plain, threads=self.threads)
-            answers = {name: getattr(answer, name) for name in plain}
-        if self.averaged:
-            answers["weights"] = average_weights(self.problem, threads=self.threads)[0]
-        if "context" in answers:
-            answers["context"] = self.problem.projected(answers["context"], threads=self.threads)
-        return answers
-
-    @cached_property
-    def files(self) -> Mapping[str, File]:
-        """The files, with the answers of queries that are left out."""
-        if self.left_out is None:
-            return self.given
-        return with_the_answer(self.problem, self.given, self.answers, self.left_out)
-
-    def compared(self) -> Compared:
-        """Compare each file with its answer."""
-        return compare(self.problem, self.files, self.answers, self.tolerances, self.inputs)
-
-    def question(self, compared: Compared, time_limit: float) -> Question:
-        """Return all that a diagnosis has to know."""
-        return Question(
-            self.problem,
-            compared.outputs,
-            Work(time_limit),
-            averaged=self.averaged,
-            doubtful=compared.doubtful,
-            inputs=self.inputs,
-        )
+def _answers(
+    problem: Problem, names: Collection[str], *, averaged: bool, threads: int | None
+) -> dict[str, Array]:
+    """Return the right outputs, in the axes of the user."""
+    plain = tuple(name for name in names if not (averaged and name == "weights"))
+    answers: dict[str, Array] = {}
+    if plain:
+        answer, _ = attend(problem, plain, threads=threads)
+        answers = {name: getattr(answer, name) for name in plain}
+    if averaged:
+        answers["weights"] = average_weights(problem, threads=threads)[0]
+    if "context" in answers:
+        answers["context"] = problem.projected(answers["context"], threads=threads)
+    return answers
 
 
 def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
@@ -365,11 +270,10 @@ def _named(
         expected = {name: array for name, array in vars(expected).items() if array is not None}
     named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
     named = {gradient_name(name) or name: array for name, array in named.items()}
+    known = (*OUTPUTS, *GRADIENTS)
     for name in named:
-        if name not in (*OUTPUTS, *GRADIENTS):
-            raise UsageError(
-                f"expected names of {', '.join((*OUTPUTS, *GRADIENTS))}; found {name!r}"
-            )
+        if name not in known:
+            raise UsageError(f"expected names of {', '.join(known)}; found {name!r}")
     if not named:
         raise UsageError("there is nothing to check", hint="give at least one output")
     if "context" in named and problem.value is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,21 @@ __all__ = ["locate"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
-_FEW, _SEVERAL = 0.01, 4
-# A wrong row may have as many right numbers by chance.
-_BY_CHANCE = 2
+# Of queries of one kind at least this share is wrong, if the kind is told; a file of fewer numbers
+# than the second is whole by chance, and a wrong row has up to so many right numbers by chance.
+_LEAST_SHARE, _SEVERAL, _BY_CHANCE = 0.01, 4, 2
+# Keys and queries of a block, as kernels have them.
 _BLOCKS = (128, 64, 32, 16)
 _ROWS_AT_A_TIME = 256
-# Beyond this, looking at every pair of query and key takes seconds.
+# To look at more pairs of query and key takes seconds.
 _MOST_PAIRS = 2**28
+
+
+class _Sight(NamedTuple):
+    """How many keys each query sees, and the last of them, −1 for none; (B, H or 1, L)."""
+
+    counts: Array
+    last: Array
 
 
 def locate(question: Question) -> tuple[str, ...]:
@@ -49,14 +56,6 @@ def locate(question: Question) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-@dataclass(frozen=True, eq=False)
-class _Sight:
-    """What each query sees, (B, H or 1, L): how many keys, and the last of them (−1 for none)."""
-
-    count: Array
-    last: Array
-
-
 def _sight(problem: Problem) -> _Sight | None:
     batch, heads, queries, keys = problem.shape
     mask = problem.visible.mask
@@ -64,16 +63,14 @@ def _sight(problem: Problem) -> _Sight | None:
     if batch * heads * queries * keys > _MOST_PAIRS:
         return None
     sight = _Sight(*(np.empty((batch, heads, queries), np.int64) for _ in range(2)))
-    for b in range(batch):
-        for h in range(heads):
-            for start in range(0, queries, _ROWS_AT_A_TIME):
-                rows = start, min(start + _ROWS_AT_A_TIME, queries)
-                tile = problem.visible.tile(b, h, rows, (0, keys))
-                full = np.ones((1, keys), np.bool_) if tile is None else tile
-                count = full.sum(axis=1)
-                sight.count[b, h, slice(*rows)] = count
-                last = keys - 1 - np.argmax(full[:, ::-1], axis=1)
-                sight.last[b, h, slice(*rows)] = np.where(count == 0, -1, last)
+    for b, h in np.ndindex(batch, heads):
+        for start in range(0, queries, _ROWS_AT_A_TIME):
+            rows = start, min(start + _ROWS_AT_A_TIME, queries)
+            tile = problem.visible.tile(b, h, rows, (0, keys))
+            full = np.ones((1, keys), np.bool_) if tile is None else tile
+            sight.counts[b, h, slice(*rows)] = full.sum(axis=1)
+            last = keys - 1 - np.argmax(full[:, ::-1], axis=1)
+            sight.last[b, h, slice(*rows)] = np.where(full.any(axis=1), last, -1)
     return sight
 
 
@@ -87,17 +84,19 @@ def _sentences(
         whole = found.size >= _SEVERAL and found.any() and not (found % 1).any()
     if whole:
         yield "every number of the file is whole, as if it had been cast to integers"
-    yield from _nan_rows(found, seen)
     yield from _entries(rows)
-    # Of a single number, the kind of its row says nothing.
-    if seen is not None and not rows.all() and np.count_nonzero(wrong) > 1:
-        yield from _kinds_of_rows(problem, rows, seen)
-    yield from _from_on("queries", np.any(rows, axis=(0, 1)))
-    if name != "lse":
-        what = "components" if name == "context" else "keys"
-        columns = np.any(wrong, axis=(0, 1, 2))
-        if np.count_nonzero(rows) * np.count_nonzero(~columns) > _BY_CHANCE:
-            yield from _from_on(what, columns)
+    # After an output projection no row belongs to one head, so no mask applies to it.
+    if seen is not None and seen.counts.shape[1] in (1, rows.shape[1]):
+        nan = np.isnan(found).any(axis=-1)
+        if nan.any() and not (nan & (seen.counts > 0)).any():
+            yield "the NaN rows are queries that see no key"
+        # Of a single number, the kind of its row says nothing.
+        if not rows.all() and np.count_nonzero(wrong) > 1:
+            yield from _kind_of_rows(problem, rows, seen)
+    yield from _range_of("queries", np.any(rows, axis=(0, 1)))
+    columns = np.any(wrong, axis=(0, 1, 2))
+    if name != "lse" and np.count_nonzero(rows) * np.count_nonzero(~columns) > _BY_CHANCE:
+        yield from _range_of("components" if name == "context" else "keys", columns)
 
 
 def _one_value(found: Array) -> Iterator[str]:
@@ -114,40 +113,24 @@ def _row_name(problem: Problem, rows: Bools) -> str:
     batch, head, query = (int(i) for i in np.argwhere(rows)[0])
     mixed = rows.shape[1] < problem.shape[1]
     own = problem.layout.place(batch, None if mixed else head)
-    parts = places(dict(zip(("batch", "head"), own, strict=True)))
     label = problem.query_labels[query] if problem.query_labels else None
-    return ", ".join([*parts, f"query {labelled(query, label)}"])
-
-
-def _nan_rows(found: Array, seen: _Sight | None) -> Iterator[str]:
-    """Say that only fully masked rows hold NaN."""
-    rows = np.isnan(found).any(axis=-1)
-    if seen is None or seen.count.shape[1] not in (1, rows.shape[1]):
-        return
-    if rows.any() and not (rows & (seen.count > 0)).any():
-        yield "the NaN rows are queries that see no key"
+    where = places(dict(zip(("batch", "head"), own, strict=True)))
+    return ", ".join([*where, f"query {labelled(query, label)}"])
 
 
 def _entries(rows: Bools) -> Iterator[str]:
     """Say which batch entries and heads are wrong, if others are right."""
-    for axis, word in ((0, "batch entry"), (1, "head")):
-        others = tuple({0, 1, 2} - {axis})
-        bad = np.flatnonzero(rows.any(axis=others))
+    for axis, one, several in ((0, "batch entry", "batch entries"), (1, "head", "heads")):
+        bad = np.flatnonzero(rows.any(axis=tuple({0, 1, 2} - {axis})))
         if 0 < bad.size < rows.shape[axis]:
-            plural = "batch entries" if axis == 0 else "heads"
             names = first_few([str(index) for index in bad])
-            one = bad.size == 1
-            yield f"only {word if one else plural} {names} {'is' if one else 'are'} wrong"
+            yield f"only {f'{one} {names} is' if bad.size == 1 else f'{several} {names} are'} wrong"
 
 
-def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
+def _kind_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
     """Say which kind of row is wrong, if only one kind is."""
-    # After an output projection no row belongs to one head, so no mask applies to it.
-    if seen.count.shape[1] not in (1, rows.shape[1]):
-        return
     keys = problem.shape[3]
-    count = np.broadcast_to(seen.count, rows.shape)
-    last = np.broadcast_to(seen.last, rows.shape)
+    count, last = (np.broadcast_to(each, rows.shape) for each in seen)
     kinds: list[tuple[str, Bools]] = [
         ("queries that see no key", count == 0),
         ("queries that see one key", count == 1),
@@ -161,8 +144,9 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
     for text, kind in kinds:
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
+            # Of a single row among many, its kind says nothing.
             alone = np.count_nonzero(rows) == 1 and np.count_nonzero(kind) > _SEVERAL
-            if mean >= _FEW and not alone:  # of a single row among many, its kind says nothing
+            if mean >= _LEAST_SHARE and not alone:
                 share = "all" if mean == 1 else f"{100 * mean:.0f} %"
                 yield f"only {text} are wrong, {share} of them"
             return
@@ -173,7 +157,7 @@ def _last_blocks(length: int) -> list[tuple[int, int]]:
     return sorted((((length - 1) // block * block, block) for block in _BLOCKS), reverse=True)
 
 
-def _from_on(what: str, wrong: Any) -> Iterator[str]:
+def _range_of(what: str, wrong: Bools) -> Iterator[str]:
     """Say which range of an axis is wrong, or that only one index is."""
     bad = np.flatnonzero(wrong)
     first, last, length = int(bad[0]), int(bad[-1]), wrong.size
@@ -181,8 +165,7 @@ def _from_on(what: str, wrong: Any) -> Iterator[str]:
         return
     if first == last:
         yield f"only one of the {what} is wrong: {first}"
-        return
-    if bad.size == last - first + 1:
+    elif bad.size == last - first + 1:
         blocks = [block for start, block in _last_blocks(length) if start == first]
         if blocks and last == length - 1:
             yield f"only {what} of the last block of {blocks[0]} are wrong, from {first} on"

@@ -1,7 +1,7 @@
-"""The options with which attncli computes what a convention computes, beside those given.
+"""The options with which attncli computes what a mistake computes, beside those given.
 
-Most functions make or are an ``option`` of a `Convention`: the problem in, words out; empty
-where no option does the same. The others make parts of such words.
+Most functions make or are the ``option`` of a `Mistake`: the problem in, words out; empty where no
+option does the same.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ __all__ = [
     "without_rope",
 ]
 
-_MASKS = {"mask": "--mask", "key_padding_mask": "--key-padding-mask"}
-
 
 def together(options: Iterable[str], problem: Problem) -> tuple[str, ...]:
     """Return each option once; none where two of them set the same one to different values."""
@@ -48,11 +46,37 @@ def together(options: Iterable[str], problem: Problem) -> tuple[str, ...]:
     names = {next((w for w in option.split() if w.startswith("--")), option) for option in once}
     if len(names) < len(once):
         return ()
-    placed, left = _placed_by(problem), [o for o in once if o.startswith("leave ")]
-    # What says where queries stand is an error once no rule is left that depends on it.
-    if len(placed) > 1 and all(any(rule in words.split() for words in left) for rule in placed):
+    # Without any rule that asks where queries stand, it is an error to say so.
+    left = " ".join(option for option in once if option.startswith("leave ")).split()
+    placed = _placed_by(problem)
+    if len(placed) > 1 and placed <= set(left):
         return (*once, *(f"leave {words} out" for words in _placement(problem)))
     return once
+
+
+def stated(option: str) -> Callable[[Problem], str]:
+    """Make the option that is the same for any problem."""
+    return lambda _: option
+
+
+def shortest(number: float) -> str:
+    """Return the shortest text that is this number."""
+    return repr(float(number)).removesuffix(".0")
+
+
+def _short(numbers: tuple[int, ...]) -> str:
+    """Return numbers of all batch entries; one that is the same for all of them once."""
+    return ",".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
+
+
+def scaled(factor: float, problem: Problem) -> str:
+    """Return the option for another scale."""
+    default = problem.score != "dot" or problem.query.shape[3] == 1
+    plain = "" if default or problem.scale != 1 else " (without --plain)"
+    return f"--scale {shortest(factor)}{plain}"
+
+
+# Masks.
 
 
 def _masks(problem: Problem) -> set[str]:
@@ -60,14 +84,17 @@ def _masks(problem: Problem) -> set[str]:
     return {name for name, array in given.items() if array is not None}
 
 
+def _flag(rule: str) -> str:
+    return f"--{rule.replace('_', '-')}"
+
+
 def inverted(*rules: str) -> Callable[[Problem], str]:
     """Make the option that reads these masks the other way; it reads all that there are."""
 
     def option(problem: Problem) -> str:
-        other = "keep" if problem.mask_means == "drop" else "drop"
         if _masks(problem) == set(rules):
-            return f"--mask-means {other}"
-        given = " and ".join(_MASKS[rule] for rule in rules)
+            return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
+        given = " and ".join(map(_flag, rules))
         return f"give {given} inverted (--mask-means is of both masks)"
 
     return option
@@ -78,34 +105,25 @@ def without_mask(rule: str) -> Callable[[Problem], str]:
 
     def option(problem: Problem) -> str:
         idle = problem.mask_means == "drop" and _masks(problem) == {rule}
-        return f"leave {_MASKS[rule]}{' and --mask-means' if idle else ''} out"
+        return f"leave {_flag(rule)}{' and --mask-means' if idle else ''} out"
 
     return option
 
 
-def stated(option: str) -> Callable[[Problem], str]:
-    """Make the option that is the same for any problem."""
-    return lambda _: option
-
-
-def scaled(factor: float, problem: Problem) -> str:
-    """Return the option for another scale."""
-    default = problem.score != "dot" or problem.query.shape[3] == 1
-    plain = "" if default or problem.scale != 1 else " (without --plain)"
-    return f"--scale {shortest(factor)}{plain}"
-
-
-def shortest(number: float) -> str:
-    """Return the shortest text that is this number."""
-    return repr(float(number)).removesuffix(".0")
+# Where queries stand: causal rule, window, ALiBi and rope ask for it.
 
 
 def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
     return bool((np.array(problem.visible.offsets) == np.array(offsets)).all())
 
 
+def stands_in_corner(problem: Problem) -> bool:
+    """Return whether a rule places the queries, at the last real key and not at key 0."""
+    in_corner = _stands_at(problem, problem.visible.bottom_right)
+    return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner
+
+
 def _placed_by(problem: Problem) -> set[str]:
-    """Return the rules that ask where the queries stand."""
     visible = problem.visible
     asked = {
         "--causal": visible.causal,
@@ -114,6 +132,18 @@ def _placed_by(problem: Problem) -> set[str]:
         "--rope": problem.rope is not None,
     }
     return {rule for rule, given in asked.items() if given}
+
+
+def _moves_positions(problem: Problem) -> bool:
+    return problem.alibi_slopes is not None or problem.rope is not None
+
+
+def _placement(problem: Problem) -> list[str]:
+    """Return the option that says where queries stand, if one does or may."""
+    in_corner = _stands_at(problem, problem.visible.bottom_right)
+    if any(problem.visible.offsets):
+        return ["--causal-align or --query-offset" if in_corner else "--query-offset"]
+    return [] if in_corner else ["--causal-align, where it is given,"]
 
 
 def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
@@ -128,22 +158,10 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
     """
 
     def option(problem: Problem) -> str:
-        names = [also or rule]
-        if _placed_by(problem) == {rule}:
-            names += _placement(problem)
-        return f"leave {' and '.join(names)} out"
+        alone = _placed_by(problem) == {rule}
+        return f"leave {' and '.join([also or rule, *(_placement(problem) if alone else [])])} out"
 
     return option
-
-
-def _placement(problem: Problem) -> list[str]:
-    """Return the option that says where queries stand, if one does or may."""
-    in_corner = _stands_at(problem, problem.visible.bottom_right)
-    if any(problem.visible.offsets):
-        # Both may have put the queries into the corner.
-        return ["--causal-align or --query-offset" if in_corner else "--query-offset"]
-    # They stand at key 0 by default, or because it was asked for.
-    return [] if in_corner else ["--causal-align, where it is given,"]
 
 
 def without_alibi(problem: Problem) -> str:
@@ -162,12 +180,21 @@ def without_rope(problem: Problem) -> str:
     return without_placed("--rope", words)(problem)
 
 
+def based(base: int) -> Callable[[Problem], str]:
+    """Make the option for another base of the rotary embedding, instead of any frequencies."""
+
+    def option(problem: Problem) -> str:
+        listed = problem.rope is not None and problem.rope.frequencies is not None
+        return f"--rope-base {base}{' (without --rope-frequencies)' if listed else ''}"
+
+    return option
+
+
 def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:
     """Make the option that moves causal rule and window to another corner; ALiBi and rope too."""
 
     def option(problem: Problem) -> str:
-        moves_them = problem.alibi_slopes is not None or problem.rope is not None
-        if moves_them != positions:
+        if _moves_positions(problem) != positions:
             return ""
         moved = any(problem.visible.offsets)
         if moved and align == "top-left" and not _stands_at(problem, problem.visible.bottom_right):
@@ -181,24 +208,36 @@ def also_causal(align: Align) -> Callable[[Problem], str]:
     """Make the option that adds the causal rule and leaves the others where they are."""
 
     def option(problem: Problem) -> str:
-        there = (0,) if align == "top-left" else problem.visible.bottom_right
+        corner = problem.visible.bottom_right
         if _placed_by(problem):
+            there = (0,) if align == "top-left" else corner
             return "--causal" if _stands_at(problem, there) else ""
-        return (
-            f"--causal --causal-align {align}" if any(problem.visible.bottom_right) else "--causal"
-        )
+        return f"--causal --causal-align {align}" if any(corner) else "--causal"
 
     return option
 
 
-def based(base: int) -> Callable[[Problem], str]:
-    """Make the option for another base of the rotary embedding, instead of any frequencies."""
+def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
+    """Return the option that moves causal rule and window alone, with the causal rule if asked."""
+    if _moves_positions(problem):
+        return ""
+    number = _short(offsets)
+    equals = "=" if number.startswith("-") else " "
+    option = f"{'--causal ' if causal else ''}--query-offset{equals}{number}"
+    if any(problem.visible.offsets):
+        return f"{option} (without --causal-align)"
+    in_corner = _stands_at(problem, problem.visible.bottom_right)
+    return option if in_corner else f"{option} (without --causal-align, where it is given)"
 
-    def option(problem: Problem) -> str:
-        listed = problem.rope is not None and problem.rope.frequencies is not None
-        return f"--rope-base {base}{' (without --rope-frequencies)' if listed else ''}"
 
-    return option
+def windowed(left: int | None, right: int | None, problem: Problem) -> str:
+    """Return the option for another window."""
+    if left is None and right is None:
+        return without_placed("--window")(problem)
+    return "--window " + ",".join("-1" if side is None else str(side) for side in (left, right))
+
+
+# Lengths.
 
 
 def without_lengths(problem: Problem) -> str:
@@ -228,46 +267,11 @@ def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
     return option
 
 
-def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
-    """Return the option that moves causal rule and window alone, with the causal rule if asked."""
-    if problem.alibi_slopes is not None or problem.rope is not None:  # these would move, too
-        return ""
-    option = f"{'--causal ' if causal else ''}--query-offset{_signed(_short(offsets))}"
-    if any(problem.visible.offsets):
-        return f"{option} (without --causal-align)"
-    in_corner = _stands_at(problem, problem.visible.bottom_right)
-    return option if in_corner else f"{option} (without --causal-align, where it is given)"
-
-
-def stands_in_corner(problem: Problem) -> bool:
-    """Return whether a rule places the queries, at the last real key and not at key 0."""
-    in_corner = _stands_at(problem, problem.visible.bottom_right)
-    return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner
-
-
-def _short(numbers: tuple[int, ...]) -> str:
-    """Return numbers of all batch entries; one that is the same for all of them once."""
-    return ",".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
-
-
-def _signed(text: str) -> str:
-    """Return the text behind an option's name, where it may begin with a minus."""
-    return f"={text}" if text.startswith("-") else f" {text}"
-
-
-def windowed(left: int | None, right: int | None, problem: Problem) -> str:
-    """Return the option for another window."""
-    if left is None and right is None:
-        return without_placed("--window")(problem)
-    return "--window " + ",".join("-1" if side is None else str(side) for side in (left, right))
-
-
 def padded_queries(problem: Problem) -> str:
     """Return the option that makes as many queries real as there are real keys."""
     visible = problem.visible
-    if visible.query_lengths is not None or (
-        visible.kv_lengths and visible.key_padding_mask is not None
-    ):
-        return ""
+    both = visible.kv_lengths and visible.key_padding_mask is not None
     lengths = visible.kv_lengths or visible.padded_lengths
-    return f"--query-lengths {','.join(map(str, lengths))}" if lengths else ""
+    if visible.query_lengths is not None or both or not lengths:
+        return ""
+    return f"--query-lengths {','.join(map(str, lengths))}"

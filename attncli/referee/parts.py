@@ -42,23 +42,23 @@ __all__ = ["MOST_CELLS", "Case", "Cases", "Question", "Work"]
 
 Needs = frozenset[str]
 Row = tuple[int, int, int]
-# Scores of a slice that is evaluated in about two milliseconds, so that all pairs take seconds; of
-# so few that the calls dominate, which rule most mistakes out; and of what is not evaluated at all.
+# Scores of a slice, which takes about two milliseconds; of a probe, which rules most mistakes out
+# in less time; and of the largest problem that is computed again at all.
 _SMALL_CELLS, _PROBE_CELLS, MOST_CELLS = 2**15, 2**10, 2**21
-# So many further slices are tried: spread over the rows that are wrong, and over all.
+# How many more slices are tried: spread over the rows that are wrong, and over all rows.
 _OF_WRONG, _OF_ALL = 24, 8
-# What a second of a usual processor evaluates, in scores, and what every evaluation costs beside
-# them.
-_UNITS_A_SECOND, _OF_A_CALL = 1.2e7, 2.0**11
+# A unit of work is the evaluation of one score. So many of them a usual processor does in a second,
+# measured on slices; and so many an evaluation costs beside its scores, measured on small problems.
+_UNITS_A_SECOND, _OF_A_CALL = 8e6, 2400.0
+# Seconds beyond the limit in which what was found is still tried in other places.
+_GRACE = 0.5
 
 
 class Work:
-    """How much a search may do.
+    """How much a search may do: a time limit counted in evaluated scores.
 
-    Parameters
-    ----------
-    seconds : float
-        The time limit. So many seconds are so many units, and the clock comes only after them.
+    Identical calls do the same work, however fast the machine is. The clock ends a search only
+    where the machine is slower than the count assumes.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -66,9 +66,9 @@ class Work:
         self.spent = 0.0
         self._deadline = time.monotonic() + seconds
 
-    def spend(self, cells: float) -> None:
-        """Count an evaluation of so many scores."""
-        self.spent += cells + _OF_A_CALL
+    def spend(self, units: float) -> None:
+        """Count so much work."""
+        self.spent += units
 
     @property
     def left(self) -> float:
@@ -82,8 +82,8 @@ class Work:
 
     @property
     def late(self) -> bool:
-        """Whether it is time to come to an end."""
-        return time.monotonic() > self._deadline + 0.5
+        """Whether nothing more may be begun."""
+        return time.monotonic() > self._deadline + _GRACE
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +95,8 @@ class Question:
     problem : Problem
         In float64.
     outputs : mapping of str to Judged
+    work : Work
+        How much may be done, shared by all questions about the same files.
     averaged : bool
         The weights are the mean of the heads.
     doubtful : sequence of Place
@@ -103,8 +105,6 @@ class Question:
         Of outputs, rows that are NaN for a reason of their own: whatever is tried is NaN there.
     inputs : Precision or None
         The format of the inputs, where it has 16 bits.
-    work : Work
-        How much may be done to find it out, shared by all questions about the same files.
     """
 
     problem: Problem
@@ -164,8 +164,8 @@ class Question:
     def pipe(self) -> Pipeline:
         """The right pipeline, and what the files show."""
         made = self.problem.made_from
-        arguments = None if made is None else made.arguments
-        given = arguments and {n: v for n, v in arguments.items() if v is not None}
+        arguments = {} if made is None else made.arguments
+        given = {n: v for n, v in arguments.items() if v is not None} or None
         files = self.files
         facts = FileFacts(
             names=frozenset(files),
@@ -180,10 +180,8 @@ class Question:
 
 def _fill(scores: Array | None) -> float:
     """Return the large negative number that stands for hidden in a file of scores."""
-    if scores is None:
-        return USUAL_FILL
-    finite = scores[np.isfinite(scores)]
-    lowest = float(finite.min()) if finite.size else 0.0
+    finite = np.zeros(1) if scores is None else scores[np.isfinite(scores)]
+    lowest = float(finite.min(initial=0.0))
     return lowest if lowest < LEAST_SEEN else USUAL_FILL
 
 
@@ -198,9 +196,7 @@ class Case:
     files : mapping of str to ndarray
         In the axes of the user where the case is whole, else the part of (B, H, L, ·).
     whole : bool
-        Shapes are compared, too.
-    evaluable : bool
-        Small enough to be computed again for each mistake.
+        It is all of the problem, and shapes are compared, too.
     memory : Memory
     """
 
@@ -208,7 +204,6 @@ class Case:
     part: Part
     files: Mapping[str, Array]
     whole: bool
-    evaluable: bool = True
     memory: Memory = field(default_factory=Memory, repr=False)
     errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
     shapes: dict[object, bool] = field(default_factory=dict, repr=False)
@@ -222,6 +217,20 @@ class Case:
     def problem(self) -> Problem:
         """The problem as it was posed."""
         return self.question.problem
+
+    @cached_property
+    def cells(self) -> int:
+        """How many scores there are."""
+        *shape, keys = self.problem.shape
+        sizes = [
+            len(range(*each.indices(n))) for each, n in zip(self.part.index, shape, strict=True)
+        ]
+        return math.prod(sizes) * keys
+
+    @property
+    def evaluable(self) -> bool:
+        """Whether it is small enough to be computed again for each mistake."""
+        return self.cells <= MOST_CELLS
 
     @cached_property
     def right(self) -> Outputs:
@@ -240,7 +249,7 @@ class Case:
 
     def outputs(self, pipe: Pipeline) -> Outputs:
         """Return what a pipeline makes of the part, (B, H, L, ·)."""
-        self.question.work.spend(self.cells if self.evaluable else 0)
+        self.question.work.spend(_OF_A_CALL + (self.cells if self.evaluable else 0))
         if self.evaluable:
             made = evaluate(pipe, self.part, memory=self.memory)
         else:  # it changes only how results are written
@@ -272,15 +281,6 @@ class Case:
             and bool(np.isfinite(file).any())
             for name, file in self.files.items()
         )
-
-    @cached_property
-    def cells(self) -> int:
-        """How many scores there are."""
-        shape = self.problem.shape
-        sizes = [
-            len(range(*each.indices(n))) for each, n in zip(self.part.index, shape, strict=False)
-        ]
-        return math.prod(sizes) * shape[3]
 
     @property
     def place(self) -> str:
@@ -314,154 +314,120 @@ class Cases:
 
     def __init__(self, question: Question, *, by_part: bool = False) -> None:
         self._question, self.by_part = question, by_part
-        self._canonical = question.comparable
+        self._files = question.comparable
         self._known: dict[Needs, tuple[Case, ...]] = {}
         self._slices: dict[Part, Case] = {}
-        self._probes: dict[Needs, Case | None] = {}
-        self._rows: list[Row] = []
-
-    @cached_property
-    def sliced(self) -> bool:
-        """Whether the problem is tried in slices: it is too large, or parts are by themselves."""
-        return self.by_part or math.prod(self._question.problem.shape) > _SMALL_CELLS
+        self._included: list[Row] = []
+        self.sliced = by_part or math.prod(question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: Needs) -> tuple[Case, ...]:
         """Return the cases for mistakes that need some axes whole, at least one."""
         if needs not in self._known:
-            if not self.sliced or not self._cuts(needs):
-                self._known[needs] = (self.whole,)
-            else:
-                self._known[needs] = tuple(map(self._slice, self._wrong_parts(needs)))
+            cases: tuple[Case, ...] = (self.whole,)
+            if self._cuts(needs):
+                rows = (*self._anchors, *self._included)
+                parts = dict.fromkeys(self._part(needs, row) for row in rows)
+                cases = tuple(map(self._slice, parts))
+            self._known[needs] = cases
         return self._known[needs]
 
     def probe(self, needs: Needs) -> Case | None:
         """Return a part of the first case, on which most mistakes are ruled out sooner."""
-        if needs not in self._probes:
-            self._probes[needs] = self._probe(needs)
-        return self._probes[needs]
-
-    def _probe(self, needs: Needs) -> Case | None:
         cells = self.of(needs)[0].cells
-        if cells < 2 * _PROBE_CELLS or not self._cuts(needs):
+        if cells < 2 * _PROBE_CELLS or not self._comparable(needs):
             return None
-        probe = self._slice(self._part(needs, self._anchors()[1], _PROBE_CELLS))
+        probe = self._slice(self._part(needs, self._anchors[-1], _PROBE_CELLS))
         return probe if 2 * probe.cells <= cells and probe.evaluable else None
-
-    def _cuts(self, needs: Needs) -> bool:
-        """Return whether slices can be compared, and are enough."""
-        return bool(self._canonical) and not needs >= {"batch", "heads", "rows"}
 
     def elsewhere(self, needs: Needs) -> Iterator[Case]:
         """Yield more slices of a large problem: those included, and others spread over it."""
-        if not self.sliced or not self._cuts(needs):
+        if not self._cuts(needs):
             return
-        tried = {self._part(needs, row) for row in self._anchors()}
-        rows = (*self._rows, *self._odd_row(), *self._spread())
-        parts = dict.fromkeys(self._part(needs, row) for row in rows)
+        tried = {self._part(needs, row) for row in self._anchors}
+        parts = dict.fromkeys(self._part(needs, row) for row in (*self._included, *self._spread()))
         yield from (self._slice(part) for part in parts if part not in tried)
 
-    def _spread(self) -> Iterator[Row]:
-        """Yield a few rows of all, and then more of those that are wrong."""
-        shape = self._question.problem.shape[:3]
-        for row in _evenly(math.prod(shape), _OF_ALL):
-            yield tuple(int(n) for n in np.unravel_index(row, shape))  # type: ignore[misc]
-        wrong = np.flatnonzero(self._counts)
-        for place in _evenly(wrong.size, _OF_WRONG):
-            yield _row(self._counts, int(wrong[place]))
+    def include(self, case: Case) -> None:
+        """Try what comes on a row of another part of the problem, too: the worst one there."""
+        there = np.full(self._counts.shape, -1)
+        part = case.part
+        if part.head is not None:
+            part = part._replace(head=min(part.head, there.shape[1] - 1))
+        there[part.index] = self._counts[part.index]
+        row = _row(there, int(np.argmax(there)))
+        if row not in self._included:
+            self._included.append(row)
+            self._known.clear()
 
-    def _wrong_parts(self, needs: Needs) -> dict[Part, None]:
-        """Return the parts around rows that are wrong; NaN alone would say little."""
-        parts = dict.fromkeys(self._part(needs, row) for row in (*self._anchors(), *self._rows))
-        numbers = self._wrong_numbers
-        if numbers.any() and not any(numbers[part.index].any() for part in parts):
-            parts[self._part(needs, _row(numbers, int(np.argmax(numbers))))] = None
-        return parts
+    def _cuts(self, needs: Needs) -> bool:
+        return self.sliced and self._comparable(needs)
+
+    def _comparable(self, needs: Needs) -> bool:
+        """Return whether slices can be compared, and are enough."""
+        return bool(self._files) and not needs >= {"batch", "heads", "rows"}
 
     @cached_property
     def whole(self) -> Case:
         """All of the problem, in the axes of the user."""
-        small = math.prod(self._question.problem.shape) <= MOST_CELLS
-        return Case(self._question, WHOLE, self._question.files, whole=True, evaluable=small)
+        return Case(self._question, WHOLE, self._question.files, whole=True)
 
     def _slice(self, part: Part) -> Case:
         if part not in self._slices:
             files = {}
-            for name, file in self._canonical.items():
+            for name, file in self._files.items():
                 # After an output projection, or an average, there are no heads any more.
                 mixed = file.shape[1] < self._question.problem.shape[1]
-                own = part._replace(head=None) if mixed else part
-                files[name] = file[own.index]
-            case = Case(self._question, part, files, whole=False)
-            self._slices[part] = replace(case, evaluable=case.cells <= MOST_CELLS)
+                files[name] = file[(part._replace(head=None) if mixed else part).index]
+            self._slices[part] = Case(self._question, part, files, whole=False)
         return self._slices[part]
-
-    def include(self, case: Case) -> None:
-        """Try what comes on a row of another part of the problem, too: the worst one there."""
-        counts = self._counts
-        there = np.zeros(counts.shape, np.bool_)
-        head = case.part.head
-        own = case.part._replace(head=None if head is None else min(head, counts.shape[1] - 1))
-        there[own.index] = True
-        row = _row(counts, int(np.argmax(np.where(there, counts, -1))))
-        if row not in self._rows:
-            self._rows.append(row)
-            self._known.clear()
 
     @cached_property
     def _counts(self) -> Any:
-        """Return how many numbers of each row are wrong, (B, H, L)."""
-        outputs = self._question.outputs.values()
-        return np.asarray(sum(one.wrong.sum(axis=-1) for one in outputs if one.wrong is not None))
+        """How many numbers of each row are wrong, (B, H, L); of NaN one as there may be others."""
+        total: Any = 0
+        for name, one in self._question.outputs.items():
+            if one.wrong is not None:
+                wrong = one.wrong
+                finite = wrong & np.isfinite(self._files[name]) if self._files else wrong
+                total = total + np.maximum(finite.sum(axis=-1), wrong.any(axis=-1))
+        return np.asarray(total)
 
     @cached_property
-    def _wrong_numbers(self) -> Any:
-        """Return how many finite numbers of each row are wrong, (B, H, L)."""
-        outputs = self._question.outputs
-        return np.asarray(
-            sum(
-                (outputs[name].wrong & np.isfinite(file)).sum(axis=-1)
-                for name, file in self._canonical.items()
-            )
-        )
+    def _anchors(self) -> tuple[Row, Row]:
+        """The first wrong row and the one with most wrong elements."""
+        first, worst = np.argmax(self._counts > 0), np.argmax(self._counts)
+        return _row(self._counts, int(first)), _row(self._counts, int(worst))
 
-    def _odd_row(self) -> list[Row]:
-        """Return the first row all of whose wrong elements are NaN or infinite, if there is one."""
-        odd = (self._counts > 0) & (self._wrong_numbers == 0)
-        return [_row(odd, int(np.argmax(odd)))] if odd.any() else []
+    def _spread(self) -> Iterator[Row]:
+        """Yield a few rows of all, and then more of those that are wrong."""
+        every, wrong = np.arange(self._counts.size), np.flatnonzero(self._counts)
+        for rows, most in ((every, _OF_ALL), (wrong, _OF_WRONG)):
+            places = np.linspace(0, rows.size - 1, min(rows.size, most)).round().astype(int)
+            yield from (_row(self._counts, int(rows[place])) for place in places)
 
-    def _anchors(self) -> list[Row]:
-        """Return the first wrong row and the one with most wrong elements."""
-        counts = self._counts
-        return [_row(counts, int(np.argmax(counts > 0))), _row(counts, int(np.argmax(counts)))]
-
-    def _part(self, needs: Needs, row: Row, cells: int | None = None) -> Part:
-        batches, heads, queries, keys = self._question.problem.shape
+    def _part(self, needs: Needs, row: Row, cells: int = _SMALL_CELLS) -> Part:
+        problem = self._question.problem
+        batches, heads, queries, keys = problem.shape
         batch = None if "batch" in needs or batches == 1 else row[0]
         # The output projection of a context needs all heads, and so does an average.
-        joined = self._question.problem.output is not None and "context" in self._question.files
+        joined = problem.output is not None and "context" in self._question.files
         mixed = self._question.averaged or joined
         head = None if mixed or "heads" in needs or heads == 1 else row[1]
-        count = max(1, (cells or _SMALL_CELLS) // (keys * (heads if head is None else 1)))
-        first, end = self._stretch(batch, head, row[2]) if self.by_part else (0, queries)
+        count = max(1, cells // (keys * (heads if head is None else 1)))
+        first, end = self._span(batch, head, row[2]) if self.by_part else (0, queries)
         if "rows" in needs or count >= queries == end - first:
             return Part(batch, head, None)
         start = first + (row[2] - first) // count * count
         return Part(batch, head, (start, min(start + count, end)))
 
-    def _stretch(self, batch: int | None, head: int | None, query: int) -> tuple[int, int]:
+    def _span(self, batch: int | None, head: int | None, query: int) -> tuple[int, int]:
         """Return which queries belong with one: from the first wrong one to the last, or not."""
-        counts = self._counts
-        heads = slice(None) if head is None else min(head, counts.shape[1] - 1)
-        of_part = counts[slice(None) if batch is None else batch, heads]
-        wrong = np.flatnonzero(of_part.reshape(-1, counts.shape[2]).any(axis=0))
-        ends = [0, wrong[0], wrong[-1] + 1, counts.shape[2]] if wrong.size else [0, counts.shape[2]]
+        counts = self._counts if batch is None else self._counts[batch : batch + 1]
+        counts = counts if head is None else counts[:, min(head, counts.shape[1] - 1)][:, None]
+        wrong = np.flatnonzero(counts.any(axis=(0, 1)))
+        ends = [0, *([wrong[0], wrong[-1] + 1] if wrong.size else []), counts.shape[2]]
         at = int(np.searchsorted(ends, query, side="right"))
         return int(ends[at - 1]), int(ends[at])
-
-
-def _evenly(count: int, most: int) -> list[int]:
-    """Return at most so many places spread evenly over a count, the first and the last of them."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
 
 
 def _row(counts: Any, flat: int) -> Row:

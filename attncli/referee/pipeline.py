@@ -71,7 +71,7 @@ Term = Callable[["Run"], Array]
 Finish = Callable[["Run", Outputs], Outputs]
 # Rows (·, ·, n, D), their positions, and the rotary embedding in; rotated rows out.
 Turn = Callable[[Array, Array, "Rope"], Array]
-# Products of a sum that is made a term at a time, and numbers that are remembered of a part.
+# Products of a block of a sum that a loop makes, and numbers that a `Memory` holds.
 _AT_ONCE, _REMEMBERED = 2**18, 2**22
 _LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
 
@@ -95,103 +95,65 @@ class Part(NamedTuple):
 
     def of(self, array: Array) -> Array:
         """Return the part of an array (B or 1, H or 1, L or 1, …)."""
-        index = self.index[: array.ndim]
-        kept = (
-            slice(None) if size == 1 else own for size, own in zip(array.shape, index, strict=False)
-        )
-        return np.asarray(array[tuple(kept)])
+        own = zip(array.shape, self.index, strict=False)
+        return np.asarray(array[tuple(slice(None) if n == 1 else each for n, each in own)])
 
 
 WHOLE = Part()
 
 
+@dataclass(frozen=True)
+class FileFacts:
+    """What the files show, which some mistakes ask for."""
+
+    names: frozenset[str] = frozenset()  # the outputs that are judged
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    largest: float = FLOAT64.largest  # what is larger overflows in the format of the files
+    resolution: float = 0.0  # the absolute tolerance: the files show nothing smaller
+    fill: float = USUAL_FILL  # the score of hidden keys in a file of scores
+    averaged: bool = False  # the weights are the mean of the heads
+    # What several mistakes work out of the whole problem.
+    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pipeline:
-    """How a problem is solved, stage by stage.
+    """How a problem is solved, stage by stage. Arrays are of float64."""
 
-    Attributes
-    ----------
-    problem : Problem
-        As it was posed, in float64: what is right, and the axes of the user.
-    query, key, value : ndarray of float64
-        (B, H, L, D), (B or 1, G, S, D) and (B or 1, G, S, E); value may be None.
-    places : mapping of str to pair of ndarray of int (B, H)
-        Of inputs, the batch entry and the head that each head reads; by default its own.
-    rope : Rope or None
-    query_positions, key_positions : ndarray (B or 1, n)
-    turn, turn_key : callable
-        How rows are rotated.
-    operands : tuple of (str, callable)
-        Changes of query, key and value as they are multiplied: the name of the input, and a stage.
-    score, score_weight, score_vector, scale, softcap
-        As in `Problem`; the scale may also be (H, 1, 1).
-    rules : mapping of str to callable
-        What each rule lets attend.
-    terms : mapping of str to callable
-        What the step of the same name adds to the scores.
-    order : tuple of str
-        The steps from the product to the scores.
-    steps : mapping of str to callable
-        Steps of the order that do something else than usual.
-    fill : float
-        The score of a hidden key.
-    sinks : ndarray (H,), or None
-    softmax : callable
-        Scores to weights (B, H, L, S) and lse (B, H, L).
-    after : tuple of callable
-        Changes of the weights before they meet the values.
-    mix : callable
-        Weights and values to context.
-    finish, behind : tuple of callable
-        Changes of the outputs: before the output projection, and behind it.
-    output : OutputProjection or None
-    axes : callable
-        An output (B, H, …) in the axes of the user.
-    products : Precision or None
-        The format of the factors of products, where it is narrower than that of the files.
-    codes : bool
-        Numbers were put into few codes; what lies between two of them may go either way.
-    in_turn : bool
-        Sums are made as a plain loop makes them, a term after the other, not in blocks.
-    projected : mapping of str to object, or None
-        The arguments of `attncli.project` that made query, key and value.
-    file : FileFacts
-        What the files show, which some mistakes ask for.
-    """
-
-    problem: Problem
-    query: Array
-    key: Array
-    value: Array | None
+    problem: Problem  # as it was posed: what is right, and the axes of the user
+    query: Array  # (B, H, L, D)
+    key: Array  # (B or 1, G, S, D)
+    value: Array | None  # (B or 1, G, S, E)
+    # The batch entry and the head (B, H each) of an input that each head reads, if not its own.
     places: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     rope: Rope | None = None
-    query_positions: Array
-    key_positions: Array
-    turn: Turn
-    turn_key: Turn | None = None
-    operands: tuple[tuple[str, Stage], ...] = ()
+    query_positions: Array  # (B or 1, L)
+    key_positions: Array  # (B or 1, S)
+    turn: Turn  # how rows are rotated
+    turn_key: Turn | None = None  # how keys are, if otherwise
+    operands: tuple[tuple[str, Stage], ...] = ()  # changes of an input before it is multiplied
     score: str = "dot"
     score_weight: Array | None = None
     score_vector: Array | None = None
-    scale: Any = 1.0
+    scale: Any = 1.0  # a number, or (H, 1, 1)
     softcap: float | None = None
-    rules: Mapping[str, Rule] = field(default_factory=dict)
-    terms: Mapping[str, Term] = field(default_factory=dict)
-    order: tuple[str, ...] = ORDER
-    steps: Mapping[str, Stage] = field(default_factory=dict)
-    fill: float = -np.inf
-    sinks: Array | None = None
-    softmax: Callable[[Run, Array], tuple[Array, Array]]
-    after: tuple[Stage, ...] = ()
-    mix: Callable[[Run, Array, Array], Array]
-    finish: tuple[Finish, ...] = ()
-    behind: tuple[Finish, ...] = ()
+    rules: Mapping[str, Rule] = field(default_factory=dict)  # who sees whom
+    terms: Mapping[str, Term] = field(default_factory=dict)  # what a step of that name adds
+    order: tuple[str, ...] = ORDER  # the steps from the product to the scores
+    steps: Mapping[str, Stage] = field(default_factory=dict)  # steps that do something unusual
+    fill: float = -np.inf  # the score of a hidden key
+    sinks: Array | None = None  # (H,)
+    softmax: Callable[[Run, Array], tuple[Array, Array]]  # scores to weights and lse (B, H, L)
+    after: tuple[Stage, ...] = ()  # changes of the weights before they meet the values
+    mix: Callable[[Run, Array, Array], Array]  # weights and values to the context
+    finish: tuple[Finish, ...] = ()  # changes of the outputs before the output projection
+    behind: tuple[Finish, ...] = ()  # changes of the outputs behind it
     output: OutputProjection | None = None
-    axes: Callable[[Problem, str, Array], Array]
-    products: Precision | None = None
-    codes: bool = False
-    in_turn: bool = False
-    projected: Mapping[str, Any] | None = None
+    axes: Callable[[Problem, str, Array], Array]  # an output in the axes of the user
+    products: Precision | None = None  # the format of factors, if narrower than that of the files
+    codes: bool = False  # numbers were put into few codes: what lies between may go either way
+    in_turn: bool = False  # sums are made a term after the other, as a loop does
+    projected: Mapping[str, Any] | None = None  # the arguments of `attncli.project`, if used
     file: FileFacts
 
     @property
@@ -214,8 +176,7 @@ class Pipeline:
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"no stage is called {', '.join(sorted(changes.keys() - _FIELDS))}")
         made = object.__new__(Pipeline)
-        made.__dict__.update(self.__dict__)
-        made.__dict__.update(changes)
+        made.__dict__.update(self.__dict__ | changes)
         return made
 
     def with_rule(self, name: str, rule: Rule | None) -> Pipeline:
@@ -229,9 +190,7 @@ class Pipeline:
 
     def with_step(self, name: str, step: Stage, before: str | None) -> Pipeline:
         """Return the pipeline with a step more, or the same one elsewhere."""
-        order = [n for n in self.order if n != name]
-        at = len(order) if before is None else order.index(before)
-        return self.but(order=(*order[:at], name, *order[at:]), steps={**self.steps, name: step})
+        return self.moved(name, before).but(steps={**self.steps, name: step})
 
     def moved(self, name: str, before: str | None) -> Pipeline:
         """Return the pipeline with a step moved before another one, or to the end."""
@@ -247,67 +206,38 @@ class Pipeline:
 _FIELDS = frozenset(each.name for each in fields(Pipeline))
 
 
-@dataclass(frozen=True)
-class FileFacts:
-    """What the files show.
-
-    Attributes
-    ----------
-    names : frozenset of str
-        The outputs that are judged.
-    shapes : mapping of str to tuple of int
-    largest : float
-        What overflows in the format of the files.
-    resolution : float
-        The absolute tolerance: they show nothing smaller.
-    fill : float
-        The large negative number that the file's own scores hold, where they do.
-    averaged : bool
-        The weights are the mean of the heads.
-    memory : dict
-        What several mistakes work out of the whole problem.
-    """
-
-    names: frozenset[str] = frozenset()
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    largest: float = FLOAT64.largest
-    resolution: float = 0.0
-    fill: float = USUAL_FILL
-    averaged: bool = False
-    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-
-
 class Memory:
-    """What was worked out of one part in float64, for all pipelines that share it."""
+    """What was worked out of one part in float64, for all pipelines that share it.
+
+    Most pipelines have the product in common, and many the scores.
+    """
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[tuple[object, ...], Any]] = {}
         self._numbers = 0
 
-    def of(self, key: object, alive: tuple[object, ...], make: Callable[[], Any]) -> Any:
-        """Return what was made before under a key; objects whose ids are in it are kept alive."""
+    def of(self, name: str, made_of: tuple[object, ...], make: Callable[[], Any]) -> Any:
+        """Return what was made before under a name of the same objects; what is new is made."""
+        # Arrays and functions are told apart by their ids, and kept alive.
+        plain = (str, float, int, tuple)
+        key = (name, *(each if type(each) in plain else id(each) for each in made_of))
         if key not in self._known:
             made = make()
             arrays = made.values() if isinstance(made, dict) else (made,)
-            size = sum(array.size for array in arrays)
             for array in arrays:
                 array.flags.writeable = False
-            if self._numbers + size > _REMEMBERED:
+            self._numbers += sum(array.size for array in arrays)
+            if self._numbers > _REMEMBERED:
                 self._known.clear()
-                self._numbers = 0
-            self._numbers += size
-            self._known[key] = alive, made
+                self._numbers = sum(array.size for array in arrays)
+            self._known[key] = made_of, made
         return self._known[key][1]
 
 
 @lru_cache(maxsize=256)
 def _mesh(shape: tuple[int, ...], part: Part) -> tuple[Ints, ...]:
-    ranges = [np.arange(count) for count in shape]
-    cut = (*part.index, slice(None))
-    return tuple(
-        each[own].reshape([-1 if axis == place else 1 for axis in range(4)])
-        for place, (each, own) in enumerate(zip(ranges, cut, strict=True))
-    )
+    cut = zip(shape, (*part.index, slice(None)), strict=True)
+    return np.ix_(*(np.arange(count)[own] for count, own in cut))
 
 
 class Run:
@@ -352,8 +282,8 @@ class Run:
 
     def called(self, of_indices: Callable[[Run], Array]) -> Array:
         """Return what a function of indices makes of the part, once."""
-        key = "rule", id(of_indices), self.pipe.shape
-        made: Array = self.memory.of(key, (of_indices,), lambda: np.array(of_indices(self)))
+        made_of = of_indices, self.pipe.shape
+        made: Array = self.memory.of("rule", made_of, lambda: np.array(of_indices(self)))
         return made
 
     @property
@@ -366,10 +296,11 @@ class Run:
         if not names:
             return np.ones((1, 1, 1, 1), np.bool_)
         rules = [self.pipe.rules[name] for name in names]
-        key = "seen", *map(id, rules), self.pipe.shape
-        both: Bools = self.memory.of(
-            key, tuple(rules), lambda: np.array(reduce(np.logical_and, map(self.called, rules)))
-        )
+
+        def all_of_them() -> Bools:
+            return np.array(reduce(np.logical_and, map(self.called, rules)))
+
+        both: Bools = self.memory.of("seen", (*rules, self.pipe.shape), all_of_them)
         return both
 
     def input(self, name: str) -> Array:
@@ -390,21 +321,20 @@ class Run:
 
     def operand(self, name: str) -> Array:
         """Return query, key or value as it is multiplied: rotated and changed; rounded."""
-        pipe, precision = self.pipe, self.precision
+        pipe = self.pipe
         changes = [change for target, change in pipe.operands if target == name]
         turns = name != "value" and pipe.rope is not None
-        if precision is FLOAT64:
-            if not (turns or changes or (pipe.score in _LENGTHS and name != "value")):
-                return self.input(name)
-            positions = pipe.query_positions if name == "query" else pipe.key_positions
-            alive = (getattr(pipe, name), positions, pipe.turn, pipe.turn_key, *changes)
-            alive += (pipe.places.get(name), pipe.rope, pipe.score_weight, pipe.query)
-            key = (name, pipe.score, *map(id, alive))
-            made: Array = self.memory.of(
-                key, alive, lambda: np.array(self.prepared(name, changes, turns=turns))
-            )
-            return made
-        return self.prepared(name, changes, turns=turns)
+        if self.precision is not FLOAT64:
+            return self.prepared(name, changes, turns=turns)
+        if not (turns or changes or (pipe.score in _LENGTHS and name != "value")):
+            return self.input(name)
+        positions = pipe.query_positions if name == "query" else pipe.key_positions
+        made_of = (getattr(pipe, name), positions, pipe.turn, pipe.turn_key, *changes, pipe.rope)
+        made_of += (pipe.score, pipe.score_weight, pipe.query, *pipe.places.get(name, ()))
+        made: Array = self.memory.of(
+            name, made_of, lambda: np.array(self.prepared(name, changes, turns=turns))
+        )
+        return made
 
     def positions(self, name: str) -> Array:
         """Return where the queries or the keys of the part stand, (B or 1, 1, n)."""
@@ -460,8 +390,7 @@ def evaluate(
     """
     with np.errstate(all="ignore"):
         run = Run(pipe, part, precision, memory)
-        stages = _scores(run) if precision is FLOAT64 else _stages(run, fold=fold)
-        outputs = _outputs(run, stages)
+        outputs = _outputs(run, _stages(run, fold=fold))
         for finish in pipe.finish:
             outputs = finish(run, outputs)
         if "context" in outputs:
@@ -471,29 +400,21 @@ def evaluate(
     return outputs
 
 
-def _scores(run: Run) -> dict[str, Array]:
-    """Return what each step makes in float64; most pipelines share a product, many scores."""
-    pipe = run.pipe
-    query, key = run.operand("query"), run.operand("key")
-    of_product = pipe.score, id(query), id(key), id(pipe.score_vector)
-    product = run.memory.of(
-        ("product", *of_product), (query, key, pipe.score_vector), lambda: np.array(_product(run))
-    )
-    alive = (*pipe.terms.values(), *pipe.rules.values(), *pipe.steps.values(), product)
-    scale = pipe.scale if isinstance(pipe.scale, float) else id(pipe.scale)
-    steps = scale, pipe.softcap, pipe.order, pipe.fill, *pipe.terms, *pipe.steps, *pipe.rules
-    key_ = ("scores", *of_product, *steps, *map(id, alive))
-    made: dict[str, Array] = run.memory.of(
-        key_, (*alive, query, key, pipe.scale), lambda: _steps(run, product, pipe.order)
-    )
-    return made
-
-
 def _stages(run: Run, *, fold: bool) -> dict[str, Array]:
     """Return what each step from the product to the scores makes, the scores last."""
     pipe = run.pipe
-    fold = fold and pipe.order[0] == "scale" and pipe.score != "additive"
-    return _steps(run, _product(run, fold=fold), pipe.order[1:] if fold else pipe.order)
+    if run.precision is not FLOAT64:
+        fold = fold and pipe.order[0] == "scale" and pipe.score != "additive"
+        return _steps(run, _product(run, fold=fold), pipe.order[1:] if fold else pipe.order)
+    product_of = pipe.score, run.operand("query"), run.operand("key"), pipe.score_vector
+    product = run.memory.of("product", product_of, lambda: np.array(_product(run)))
+    made_of: tuple[Any, ...] = (product, pipe.scale, pipe.softcap, pipe.order, pipe.fill)
+    for each in (pipe.terms, pipe.rules, pipe.steps):
+        made_of += (tuple(each), *each.values())
+    made: dict[str, Array] = run.memory.of(
+        "scores", made_of, lambda: _steps(run, product, pipe.order)
+    )
+    return made
 
 
 def _steps(run: Run, scores: Array, order: Sequence[str]) -> dict[str, Array]:
@@ -510,18 +431,12 @@ def _product(run: Run, *, fold: bool = False) -> Array:
     pipe, precision = run.pipe, run.precision
     query, key = run.operand("query"), run.operand("key")
     if pipe.score == "additive":
-        key = _for_each(key, query.shape[1])
+        key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
         vector = np.asarray(pipe.score_vector).astype(precision.computing)
         return precision.score(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
     if fold:
         query = precision.score(_scale(run, query))
     return precision.score(together(query, key.swapaxes(-1, -2), in_turn=pipe.in_turn))
-
-
-def _for_each(array: Array, heads: int) -> Array:
-    """Return keys or values repeated for each head of a group."""
-    times = heads // array.shape[1]
-    return array if times == 1 else np.repeat(array, times, axis=1)
 
 
 def together(left: Array, right: Array, *, in_turn: bool = False) -> Array:

@@ -124,7 +124,7 @@ class Verdict:
     name : str
         context, weights, lse, scores, raw or capped.
     format : str
-        The format in which the file was judged: float16, bfloat16, float32 or float64.
+        What the numbers show: float16, bfloat16, float32, float64, or ``4 digits``.
     shape, expected_shape : tuple of int
         Of the file, and of the answer. Where they differ, nothing below was measured.
     shape_of : str or None
@@ -226,6 +226,8 @@ class Diagnosis:
         The mistakes that need more of the problem at once than can be tried.
     unexplained : tuple of str
         Wrong outputs that no explanation explains, where others are explained.
+    tells : bool
+        False where the output has no more independent numbers than a mistake has free parameters.
     """
 
     explanations: tuple[Cause, ...] = ()
@@ -236,6 +238,7 @@ class Diagnosis:
     complete: bool = True
     too_large: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
+    tells: bool = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """Find the mistakes that explain a difference: one at a time, what the numbers tell, then two.
 
-The search is bounded by work, not by the clock: every evaluation costs as many units as it computes
+The search is bounded by work, not by the clock: each evaluation costs as many units as it computes
 scores, and a time limit is so many units. So identical calls try the same mistakes and give the
-same names. The clock ends a search only where a machine is far slower than the units assume.
+same names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from attncli.referee.mistakes import table as stages
 from attncli.referee.options import together
 from attncli.referee.parts import MOST_CELLS, Cases
 from attncli.referee.report import Cause
-from attncli.referee.tolerance import root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,26 +42,46 @@ if TYPE_CHECKING:
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case, Question
     from attncli.referee.pipeline import Pipeline
-    from attncli.referee.verdict import Judged
 
 __all__ = ["Search", "Searched", "follow", "needs_of"]
 
 Group = tuple["Mistake", ...]
 Found = list[tuple[Fit, Group]]
-# An explanation this many times worse than the best is not equally good.
+# An explanation that leaves more than this many times what the best one leaves is not as good.
 _EQUALLY_GOOD = 1.5
-# Errors of this share are no worse than none, in 16 bits and in wider formats.
+# Errors of this share of the tolerance are no worse than none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
-# In 16 bits, an explanation that leaves so many times what the rounding of a file does leaves more
-# than that: something near it may be true, which leaves so much less.
-_CLEAR, _CLEARER = 3.0, 0.5
-# What rounding moves numbers by, as root mean square: the share of the distance from 1 to the next.
-_ROUNDED_BY = 0.2
-# Of the work that is left, single mistakes that cost more are tried behind what numbers tell.
+# What is read off the numbers is preferred to a known mistake if it leaves this share of its error.
+_CLEARER = 0.5
+# When this share of the work is spent on single mistakes, the numbers are looked at first.
 _SOON = 0.3
-# A window, or a sequence that is cut short, looks like a part that is lost.
+# Parts of a large problem in which an explanation is tried even after the time limit.
+_ALWAYS_TRIED = 8
+# Units of work beside the evaluations: for a number of query and key when a mistake changes it,
+# and for a score when a fit looks at it.
+_OF_AN_INPUT, _OF_A_FIT = 0.01, 4.0
+# A window, or a sequence that is cut short, looks like a block that is lost.
 _LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}
-# Not more than glibc learns from, and larger than what evaluations make.
+# Beside these mistakes, any other scale is looked for.
+_BESIDE_A_SCALE = frozenset(
+    [
+        "window_ignored",
+        "causal_missing",
+        "causal_top_left",
+        "causal_bottom_right",
+        "mask_ignored",
+        "mask_inverted",
+        "key_padding_mask_ignored",
+        "kv_lengths_ignored",
+        "segment_ids_ignored",
+        "bias_ignored",
+        "alibi_ignored",
+        "softcap_missing",
+        "sinks_ignored",
+        "rope_missing",
+    ]
+)
+# Bytes of an array that is larger than those of evaluations; glibc learns from no larger ones.
 _MEMORY = 2**25 - 2**16
 
 
@@ -79,16 +98,13 @@ class Searched:
         False where the limit came first.
     """
 
-    causes: tuple[Cause, ...]
-    tried: int
-    complete: bool
+    causes: tuple[Cause, ...] = ()
+    tried: int = 0
+    complete: bool = True
 
     def __add__(self, other: Searched) -> Searched:
-        return Searched(
-            self.causes + other.causes,
-            self.tried + other.tried,
-            self.complete and other.complete,
-        )
+        complete = self.complete and other.complete
+        return Searched(self.causes + other.causes, self.tried + other.tried, complete)
 
 
 def needs_of(group: Group) -> frozenset[str]:
@@ -113,32 +129,6 @@ def _of_kernels(item: tuple[Fit, Group]) -> bool:
     return any(mistake.stage.of_kernels for mistake in item[1])
 
 
-def _best_of(found: Found, rounding: float) -> Found:
-    """Return those about as good as the best, best first; variants where nothing simpler is."""
-
-    def as_good(rms: float, least: float) -> bool:
-        return rms <= _EQUALLY_GOOD * least + rounding
-
-    # By name, how well the best group with it fits.
-    least: dict[str, float] = {}
-    for result, group in found:
-        for mistake in group:
-            least[mistake.name] = min(result.rms, least.get(mistake.name, math.inf))
-    found = [
-        (result, group)
-        for result, group in found
-        if not any(
-            as_good(least[name], result.rms)
-            for mistake in group
-            for name in mistake.variant_of
-            if name in least
-        )
-    ]
-    found = sorted(found, key=lambda item: item[0].rms)
-    best = [item for item in found if as_good(item[0].rms, found[0][0].rms)]
-    return sorted(best, key=_of_kernels)
-
-
 class Search:
     """The search for explanations of one question.
 
@@ -156,7 +146,9 @@ class Search:
         self.complete = True
         self._pipes: dict[Group, Pipeline | None] = {}
         self._looks: dict[Mistake, Fitting] = {}
-        _keep_memory()
+        # glibc gives large arrays back to the system, which takes a third of a search's time. It
+        # keeps them once an array of this size has come and gone.
+        np.empty(_MEMORY, np.uint8)
 
     @property
     def scope(self) -> Literal["all", "slices"]:
@@ -187,16 +179,9 @@ class Search:
                 return next(filter(None, more), of_part)
         return first
 
-    def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
-        """Yield the best causes, and then the best of the others, again and again."""
-        rounding = _ROUNDING_OF_SHORT if self.question.short else _ROUNDING
-        while found and (best := _best_of(found, rounding)):
-            yield tuple(self._cause(*item) for item in best)
-            found = [item for item in found if item not in best]
-
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
-        one = self._quick + self._slow
+        one = self._one
         if one and all(map(_of_kernels, one)):
             one = one + [item for item in self._fitted if item[1][0].stage in _LIKE_BLOCKS]
         yield self._clearer(one) or one
@@ -206,11 +191,10 @@ class Search:
         if not one and self._is_settled(self._fitted):
             yield self._fitted
         yield self._late
-        shown = [] if self._fitted else self._shown
         like_a_scale = bool(self._fitted) and not (one or self._late)
-        yield self._explain_by_two(like_a_scale=like_a_scale) if pairs else []
+        yield self._two(like_a_scale=like_a_scale) if pairs else []
         yield self._scaled_beside() if pairs and not self._fitted else []
-        yield self._fitted or shown
+        yield self._fitted or self._read_by(SHOWN)
 
     @cached_property
     def _only_nan(self) -> bool:
@@ -220,6 +204,62 @@ class Search:
             np.isnan(found[outputs[name].wrong]).all()
             for name, found in self.question.comparable.items()
         )
+
+    # Which of several explanations are told.
+
+    def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
+        """Yield the best causes, and then the best of the others, again and again."""
+        while found:
+            best = self._best_of(found)
+            yield tuple(self._cause(*item) for item in best)
+            found = [item for item in found if item not in best]
+
+    def _best_of(self, found: Found) -> Found:
+        """Return those about as good as the best; variants where nothing simpler is."""
+        rounding = _ROUNDING_OF_SHORT if self.question.short else _ROUNDING
+
+        def as_good(rms: float, least: float) -> bool:
+            return rms <= _EQUALLY_GOOD * least + rounding
+
+        least: dict[str, float] = {}  # by name, how well the best group with it fits
+        for result, group in found:
+            for mistake in group:
+                least[mistake.name] = min(result.rms, least.get(mistake.name, math.inf))
+
+        def is_a_variant(result: Fit, group: Group) -> bool:
+            simpler = (name for mistake in group for name in mistake.variant_of)
+            return any(as_good(least.get(name, math.inf), result.rms) for name in simpler)
+
+        own = [item for item in found if not is_a_variant(*item)]
+        own = sorted(own or found, key=lambda item: item[0].rms)
+        return sorted((i for i in own if as_good(i[0].rms, own[0][0].rms)), key=_of_kernels)
+
+    def _clearer(self, found: Found) -> Found:
+        """Return what is read off the numbers and leaves far less than what was found, if any.
+
+        Where numbers are rounded to 16 bits, what leaves too much may still be tolerated.
+        """
+        only_rounds = all(one.stage.only_rounds for _, group in found for one in group)
+        if not found or not (only_rounds or self.question.short):
+            return []
+        least = min(result.rms for result, _ in found)
+        return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
+
+    def _is_settled(self, fitted: Found) -> bool:
+        """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
+
+        Two mistakes may come to one other scale, and are told instead.
+        """
+        scaled = any(one.stage.like_a_scale for _, group in fitted for one in group)
+        return not scaled and any(self._leaves_only_rounding(group) for _, group in fitted)
+
+    def _leaves_only_rounding(self, group: Group) -> bool:
+        """Return whether a group that fits explains everything, as far as is known.
+
+        Within a tolerance that is given, another one may fit better.
+        """
+        fails_at, right_there = self._try_elsewhere(group)
+        return self.question.earned and (not fails_at or right_there)
 
     # Candidates.
 
@@ -249,80 +289,78 @@ class Search:
     @property
     def too_large(self) -> tuple[str, ...]:
         """The mistakes that need more of the problem at once than can be tried."""
-        problem, able = self.question.problem, {one.name for one in self._able}
+        problem, able = self.question.problem, set(self._able)
         return tuple(
-            one.name
-            for one in self._concerned
-            if one.name not in able and not one.stage.absent(problem)
+            one.name for one in self._concerned if one not in able and not one.stage.absent(problem)
         )
 
-    def _cost(self, group: Group) -> int:
+    def _cheapest_first(self, groups: Iterable[Group]) -> list[Group]:
+        every = list(groups)
         if not self.cases.sliced:
-            return 0
-        return sum(case.cells for case in self.cases.of(needs_of(group)))
+            return every
+        costs = {
+            needs: sum(case.cells for case in self.cases.of(needs))
+            for needs in set(map(needs_of, every))
+        }
+        return sorted(every, key=lambda group: costs[needs_of(group)])
 
     @cached_property
-    def _singles(self) -> list[tuple[int, Group]]:
-        """Single mistakes and what each costs, those first that cost least."""
-        groups = [((one,), self._cost((one,))) for one in self._able if not one.stage.late]
-        return sorted(((cost, group) for group, cost in groups), key=lambda item: item[0])
-
-    @cached_property
-    def _quick(self) -> Found:
-        """What explains the files of the single mistakes that cost least."""
-        least = self._singles[0][0] if self._singles else 0
-        return self._explain([g for cost, g in self._singles if cost <= least], BITS_FOR_ONE)
-
-    @cached_property
-    def _slow(self) -> Found:
-        """What explains them of the others.
-
-        In the middle of much work, numbers are looked at first: it may not suffice for all.
-        """
-        least = self._singles[0][0] if self._singles else 0
-        groups = iter([g for cost, g in self._singles if cost > least])
-        until = self.work.spent + _SOON * self.work.left
-        soon = self._explain(groups, BITS_FOR_ONE, until=until)
-        if not (self._quick or soon):
-            _ = self._fitted
-        return soon + self._explain(groups, BITS_FOR_ONE)
+    def _one(self) -> Found:
+        """What explains the files of the single mistakes."""
+        groups = self._cheapest_first((one,) for one in self._able if not one.stage.late)
+        rest = iter(groups)
+        soon = self._explain(rest, BITS_FOR_ONE, until=self.work.spent + _SOON * self.work.left)
+        if not soon and self.work.spent > _SOON * self.work.most:
+            _ = self._fitted  # the work may not suffice for all
+        return soon + self._explain(rest, BITS_FOR_ONE)
 
     @cached_property
     def _late(self) -> Found:
-        late = [(one,) for one in self._able if one.stage.late]
-        return self._explain(sorted(late, key=self._cost), BITS_FOR_ONE)
+        late = ((one,) for one in self._able if one.stage.late)
+        return self._explain(self._cheapest_first(late), BITS_FOR_ONE)
 
     def _pairs(self, *, like_a_scale: bool) -> list[Group]:
         """Return the pairs that are tried, those that cost least first.
 
         With ``like_a_scale``, only those that may come to one other scale, which was found already.
         """
-        if not any(np.isfinite(f).any() for f in self.cases.of(frozenset())[0].files.values()):
+        case, right = self.cases.of(frozenset())[0], self.question.pipe
+        if not any(np.isfinite(file).any() for file in case.files.values()):
             return []  # many pairs make nothing but NaN
         able, misshapen, resizing = [], set(), set()
         for one in self._able:
-            if one.stage.alone or self.work.over:
-                continue
-            pipe = self._pipe((one,))
-            if pipe is None:
+            if one.stage.alone or self.work.over or (pipe := self._pipe((one,))) is None:
                 continue
             able.append(one)
-            case = self.cases.of(frozenset())[0]
-            if (
-                pipe.shape != self.question.pipe.shape
-                or pipe.output is not self.question.pipe.output
-            ):
+            if pipe.shape != right.shape or pipe.output is not right.output:
                 resizing.add(one)
             elif one.writes and case.whole and not has_right_shapes(case, pipe):
                 misshapen.add(one)
-        pairs = [
+        return self._cheapest_first(
             pair
             for pair in combinations(able, 2)
             if _may_come_together(*pair)
             and (not like_a_scale or all(one.stage.like_a_scale for one in pair))
             and (misshapen.isdisjoint(pair) or not resizing.isdisjoint(pair))
-        ]
-        return sorted(pairs, key=self._cost)
+        )
+
+    def _two(self, *, like_a_scale: bool) -> Found:
+        """Return the pairs that explain the files; once one does, others that share half of it.
+
+        Two pairs that share no mistake hardly ever come to the same numbers.
+        """
+        found: Found = []
+        halves: set[Mistake] = set()
+        for pair in self._pairs(like_a_scale=like_a_scale):
+            if halves and halves.isdisjoint(pair):
+                continue
+            explained = self._explain([pair], BITS_FOR_TWO)
+            found += explained
+            if explained and not halves and self._leaves_only_rounding(pair):
+                halves = set(pair)
+            if not self.complete:
+                break
+        return found
 
     # What the numbers of the files tell.
 
@@ -331,46 +369,28 @@ class Search:
         """What can be read off the numbers: a scale, counts, places of any kind."""
         return [] if self._only_nan else self._read_by(FITTED)
 
-    @cached_property
-    def _shown(self) -> Found:
-        """What zeros and masks say that the weights of the files show."""
-        return self._read_by(SHOWN)
-
     def _read_by(self, fittings: Iterable[Fitting]) -> Found:
         made = []
         for fitting in fittings:
             if self.work.over:
                 self.complete = False
                 break
-            found = fitting.look(self.cases.of(fitting.needs))
+            cases = self.cases.of(fitting.needs)
+            self.work.spend(_OF_A_FIT * sum(case.cells for case in cases))
+            found = fitting.look(cases)
             if found is not None:
                 made.append(found)
                 self._looks[found] = fitting
         return self._explain([(one,) for one in made], BITS_FOR_FITTED)
 
-    def _clearer(self, found: Found) -> Found:
-        """Return what is read off the numbers and leaves far less than what was found, if any."""
-        if found and all(one.stage.only_rounds for _, group in found for one in group):
-            # Nobody knows how factors are rounded, so what is tolerated says little.
-            error = min(result.error for result, _ in found)
-            return [item for item in self._fitted if item[0].error <= _CLEARER * error]
-        least = min((result.rms for result, _ in found), default=0.0)
-        if not self.question.short or least <= _CLEAR * self._rounding:
-            return []
-        return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
-
-    @cached_property
-    def _rounding(self) -> float:
-        """What the rounding of the files leaves, as root mean square, in units of the tolerance."""
-        return max(map(_rounding_of, self.question.outputs.values()))
-
-    def _is_settled(self, fitted: Found) -> bool:
-        """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
-
-        Two mistakes may come to one other scale, and are told instead.
-        """
-        scaled = any(one.stage.like_a_scale for _, group in fitted for one in group)
-        return not scaled and any(self._leaves_only_rounding(group) for _, group in fitted)
+    def _scaled_beside(self) -> Found:
+        """Return what explains the files beside a scale that is fitted for it."""
+        case, groups = self.cases.of(frozenset())[0], []
+        for one in self._able:
+            if one.name in _BESIDE_A_SCALE and (pipe := self._pipe((one,))) is not None:
+                scale = fitted(SCALE, case, base=pipe)
+                groups += [] if scale is None else [(one, scale)]
+        return self._explain(groups, BITS_FOR_FITTED)
 
     # Trying.
 
@@ -378,7 +398,10 @@ class Search:
         """Return the pipeline of a group; those of single mistakes are remembered."""
         if len(group) == 1:
             if group not in self._pipes:
-                self._pipes[group] = follow(self.question.pipe, group)
+                # Mistakes change the inputs of the whole problem, however small its slices are.
+                right = self.question.pipe
+                self.work.spend(_OF_AN_INPUT * (right.query.size + right.key.size))
+                self._pipes[group] = follow(right, group)
             return self._pipes[group]
         first = self._pipe(group[:1])
         return None if first is None else follow(first, group[1:])
@@ -399,41 +422,6 @@ class Search:
             if self.work.spent > until:
                 break
         return found
-
-    def _explain_by_two(self, *, like_a_scale: bool) -> Found:
-        """Return the pairs that explain the files; once one does, others that share half of it.
-
-        Two pairs that share no mistake hardly ever come to the same numbers.
-        """
-        found: Found = []
-        halves: set[Mistake] = set()
-        for pair in self._pairs(like_a_scale=like_a_scale):
-            if halves and halves.isdisjoint(pair):
-                continue
-            explained = self._explain([pair], BITS_FOR_TWO)
-            found += explained
-            if explained and not halves and self._leaves_only_rounding(pair):
-                halves = set(pair)
-            if not self.complete:
-                break
-        return found
-
-    def _scaled_beside(self) -> Found:
-        """Return what explains the files beside a scale that is fitted for it."""
-        case, groups = self.cases.of(frozenset())[0], []
-        for one in self._able:
-            if one.name in _BESIDE_A_SCALE and (pipe := self._pipe((one,))) is not None:
-                scale = fitted(SCALE, case, base=pipe)
-                groups += [] if scale is None else [(one, scale)]
-        return self._explain(groups, BITS_FOR_FITTED)
-
-    def _leaves_only_rounding(self, group: Group) -> bool:
-        """Return whether a group that fits explains everything, as far as is known.
-
-        Within a tolerance that is given, another one may fit better.
-        """
-        fails_at, right_there = self._try_elsewhere(group)
-        return self.question.earned and (not fails_at or right_there)
 
     def _try(self, group: Group, bits: float) -> Fit | None:
         """Return how well a group explains the files; None where it does not, or may by chance."""
@@ -470,15 +458,11 @@ class Search:
         if len(group) == 1:
             return True
         if self.question.short:
-            for one in group:
-                alone = self._pipe((one,))
-                if alone is not None and not leaves_less(cases, pipe, alone):
-                    return False
+            alone = [one for each in group if (one := self._pipe((each,))) is not None]
+            if not all(leaves_less(cases, pipe, one) for one in alone):
+                return False
         rest = tuple(one for one in group if not one.stage.only_rounds)
-        if not rest or len(rest) == len(group):
-            return True
-        other = self._pipe(rest)
-        if other is None:
+        if not rest or len(rest) == len(group) or (other := self._pipe(rest)) is None:
             return True
         return not all(agrees(case, other) for case in cases) and leaves_less(cases, pipe, other)
 
@@ -527,43 +511,3 @@ class Search:
         again = fitting.look([case])
         alike = again is not None and again.name == group[0].name
         return follow(self.question.pipe, (again,)) if again and alike else self.question.pipe
-
-
-# Beside these, any scale is looked for.
-_BESIDE_A_SCALE = frozenset(
-    [
-        "window_ignored",
-        "causal_missing",
-        "causal_top_left",
-        "causal_bottom_right",
-        "mask_ignored",
-        "mask_inverted",
-        "key_padding_mask_ignored",
-        "kv_lengths_ignored",
-        "segment_ids_ignored",
-        "bias_ignored",
-        "alibi_ignored",
-        "softcap_missing",
-        "sinks_ignored",
-        "rope_missing",
-    ]
-)
-# Places in which what was found is still tried where the work is done.
-_ALWAYS_TRIED = 8
-
-
-def _rounding_of(output: Judged) -> float:
-    size = np.abs(output.file.values[np.isfinite(output.file.values)])
-    return root_mean_square(
-        _ROUNDED_BY * output.file.precision.eps * size / output.tolerance.allowed(size)
-    )
-
-
-def _keep_memory() -> None:
-    """Let the C library keep the memory of arrays as large as those of evaluations.
-
-    The GNU library gives memory of 128 KB and more back to the system, which cleans it before it
-    gives it again: a third of a search's time. It stops doing so for sizes that it has seen come
-    and go; nobody touches these.
-    """
-    np.empty(_MEMORY, np.uint8)

@@ -1,33 +1,24 @@
-"""An earned tolerance: how large the errors of a correct computation may be.
+"""The tolerance that an output earns: how large the errors of a correct computation may be.
 
-The textbook formula (Q·Kᵀ, softmax, ·V, every intermediate result stored in the format of the file)
-is one right way to compute attention. Its largest error against float64 is measured on the very
-problem, and a file passes if its own error is within `FACTOR` times that, plus two units in the
-last place of a typical element and four of its own. This is the rule of FlashAttention's tests,
-which take a factor of 2; but the largest of many errors is a matter of luck. Of a large problem it
-is measured on a sample of its rows, and on those that look wrong by it.
+One right way to compute attention is the textbook formula (Q·Kᵀ, softmax, ·V), with every
+intermediate result stored in the format of the file. Its errors against float64 are measured on
+the problem at hand. A file passes if
 
-In a 16-bit format that is large compared with a context whose values nearly cancel: a lost key
-would pass. Rounding errors have either sign and are rarely at their largest, so their root mean
-square is held to that of the textbook formula, too, and more strictly. Elements that are huge
-beside the others (scores with a bias of −1e9) round by huge amounts: what an element's own
-rounding explains is not counted as error of the formula.
+- each element is within `FACTOR` times the largest error of the formula, plus two units in the last
+  place of a typical element and four of its own, and
+- the root mean square of all errors is within `_RMS_FACTOR` times that of the formula.
 
-Where the textbook formula is exact by luck, what one rounding of each score and of each rotary
-angle may do is tolerated. Where s are the scores and δ the size of their errors, to first order
+The first rule is that of FlashAttention's tests, which take a factor of 2. The largest of many
+errors is a matter of luck, so the factor here is larger. The second rule is stricter: in 16 bits
+the first one would let a lost key pass.
 
-    |error of lse_i| ≤ Σ_j w_ij δ_ij
-    |error of w_ij| ≤ w_ij ((1 − w_ij) δ_ij + Σ_{k≠j} w_ik δ_ik)
-    |error of c_i| ≤ Σ_j w_ij δ_ij |v_j − c_i|
+An element that is huge beside the others (a score with a bias of −1e9) is rounded by a huge amount.
+So what the element's own rounding explains is not counted as an error of the formula.
 
-which follows from ∂w_j/∂s_k = w_j (1[j = k] − w_k), with sinks, too. Scores of millions err by more
-than 1; then a weight lies between those of its own score at its lowest beside all others at their
-highest, and the reverse; and the context stays among the values.
+The formula may be exact by luck, for example on whole numbers. So outputs in float32 and float64
+are also computed with random errors in every score and rotary angle, as large as one rounding.
 
-An output in float32 or wider may come from a kernel that multiplies 16-bit inputs as such:
-PyTorch's flash kernel on CPU returns the lse of bfloat16 inputs in float32, made of scores whose
-scaled query or product is that exact. So the tolerance of an lse follows from the precision of the
-inputs, too.
+Of a large problem a few parts are measured, and those around rows that look wrong.
 
 References
 ----------
@@ -45,7 +36,7 @@ import numpy as np
 from attncli.errors.names import SCORE_STAGES
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import turned
-from attncli.referee.formats import PRECISIONS, Array, Digits, Precision
+from attncli.referee.formats import FLOAT64, PRECISIONS, Array, Digits, Precision
 from attncli.referee.pipeline import (
     WHOLE,
     Outputs,
@@ -59,9 +50,10 @@ from attncli.referee.pipeline import (
 from attncli.referee.report import Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from attncli.problem.problem import Problem, Rope
+    from attncli.problem.problem import Problem
+    from attncli.referee.pipeline import Stage
     from attncli.referee.report import Place
 
 __all__ = [
@@ -69,40 +61,35 @@ __all__ = [
     "earned",
     "finite_in_both",
     "plain_errors",
-    "plain_errors_in",
     "plain_errors_of",
     "root_mean_square",
 ]
 
 FACTOR = 6.0
 _RMS_FACTOR = 3.0
-# Of a large problem: scores of a chunk that is measured, and how many chunks.
-_CHUNK_CELLS, _CHUNKS = 2**18, 12
-# Errors of scores, in nats: below, a weight moves by so much of itself. And e^300 is no overflow.
-_SMALL, _LARGEST = 1e-3, 300.0
-# Units in the last place that frequencies err by: of exp(−ln(base) 2p/D) half as many as nats.
+# Products of a part of a large problem that is measured, and how many such parts there are.
+_PART_PRODUCTS, _PARTS = 2**18, 12
+# Random errors of each kind that are tried: the first has the same sign everywhere.
+_TRIES = 3
+# Units in the last place that a rotary frequency, base ** (−2p/D), may err by.
 _FREQUENCY = 6.0
-_TRIES, _TRIED_EPS = 2, 2.0**-23
-_NOTHING = np.zeros(0)
+# The random errors of float64 are tried this large, and scaled down: its own roundings are smaller.
+_TRIED_EPS = 2.0**-36
 
 
 class Plain(NamedTuple):
-    """What the textbook formula does to one output.
+    """The errors of the textbook formula in one output.
 
     Attributes
     ----------
     largest, excess : float
-        Its largest absolute error, and that beyond one unit in the last place of the element.
+        The largest absolute error, and the largest beyond one unit in the last place.
     rms : float
-        The root mean square of its errors.
+        The root mean square of the errors.
     size, rms_answer : float
-        A typical element, and the root mean square of the answer itself.
-    rounded, rms_rounded : float
-        How far the roundings of scores and angles may move an element, and its root mean square.
+        A typical element, and the root mean square of the answer.
     rows : int
-        How many rows were measured together.
-    apart : float
-        The mean square of all rows, as far as those make it that were measured by themselves.
+        How many rows were measured.
     """
 
     largest: float = 0.0
@@ -110,18 +97,15 @@ class Plain(NamedTuple):
     rms: float = 0.0
     size: float = 0.0
     rms_answer: float = 0.0
-    rounded: float = 0.0
-    rms_rounded: float = 0.0
     rows: int = 0
-    apart: float = 0.0
 
     def __or__(self, other: Plain) -> Plain:
-        largest = (max(one, two) for one, two in zip(self[:7], other[:7], strict=True))
-        return Plain._make((*largest, self.rows + other.rows, self.apart + other.apart))
+        largest = [max(one, two) for one, two in zip(self[:5], other[:5], strict=True)]
+        return Plain._make((*largest, self.rows + other.rows))
 
 
 def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
-    """Return the tolerance that the textbook formula's error earns.
+    """Return the tolerance that follows from the errors of the textbook formula.
 
     Parameters
     ----------
@@ -131,17 +115,13 @@ def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
     digits : Digits
         What printing took away.
     """
-    # The root mean square of few rows is unreliable.
-    factor = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1)))
-    rms = max(factor * plain.rms, plain.rms_rounded)
-    rms = math.hypot(rms, _RMS_FACTOR * math.sqrt(plain.apart))
+    # The root mean square of a few rows is itself uncertain.
+    rms = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1))) * plain.rms
     stored = 0.5 * precision.eps * plain.rms_answer
     summed = 4 * min(precision.eps, PRECISIONS["float32"].eps) * plain.size
     printed = digits.absolute + digits.relative * plain.rms_answer
     return Tolerance(
-        absolute=max(FACTOR * plain.excess, plain.rounded)
-        + 2 * precision.eps * plain.size
-        + digits.absolute,
+        absolute=FACTOR * plain.excess + 2 * precision.eps * plain.size + digits.absolute,
         relative=4 * precision.eps + digits.relative,
         earned=True,
         plain_error=plain.largest,
@@ -155,7 +135,7 @@ def plain_errors_of(
     places: Sequence[Place] = (),
     inputs: Precision | None = None,
 ) -> dict[str, Plain]:
-    """Return the textbook formula's errors in each output, on all of a problem or a fair sample.
+    """Return the errors of the textbook formula on a problem, or on parts of a large one.
 
     Parameters
     ----------
@@ -164,56 +144,38 @@ def plain_errors_of(
     precisions : mapping of str to Precision
         The format of each output.
     places : sequence of Place
-        Where to measure as well.
+        Rows of a large problem that are measured as well.
     inputs : Precision, optional
         The format of the inputs, where it has 16 bits.
     """
     pipe = pipeline_of(problem)
     total = dict.fromkeys(precisions, Plain())
-    for part in _chunks(problem):
+    for part in dict.fromkeys(_parts(problem, places)):
         for name, plain in plain_errors(pipe, part, precisions, inputs=inputs).items():
             total[name] |= plain
-    return plain_errors_in(places, problem, precisions, total, inputs)
-
-
-def plain_errors_in(
-    places: Sequence[Place],
-    problem: Problem,
-    precisions: Mapping[str, Precision],
-    known: Mapping[str, Plain],
-    inputs: Precision | None = None,
-) -> dict[str, Plain]:
-    """Return the known errors of the textbook formula, and those in a few more places.
-
-    How large an error may be is measured in each row itself, and what that adds to the mean of
-    all; what is usual in its head is measured in rows far from it.
-    """
-    total = dict(known)
-    if _is_small(problem):  # all of it is known
-        return total
-    pipe = pipeline_of(problem)
-    batches, heads, queries, _ = problem.shape
-    rows = _rows_a_chunk(problem)
-
-    def at(place: Place, start: int, count: int) -> dict[str, Plain]:
-        span = start, min(start + count, queries)
-        head = None if problem.output is not None else place.head or 0
-        return plain_errors(pipe, Part(place.batch or 0, head, span), precisions, inputs=inputs)
-
-    for place in {(place.batch, place.head, place.query): place for place in places}.values():
-        all_rows = batches * queries * (1 if place.head is None else heads)
-        for name, plain in at(place, place.query, 1).items():
-            total[name] = total[name]._replace(
-                largest=max(total[name].largest, plain.largest),
-                excess=max(total[name].excess, plain.excess),
-                rounded=max(total[name].rounded, plain.rounded),
-                apart=total[name].apart + plain.rms**2 / all_rows,
-            )
-    for place in {(place.batch, place.head): place for place in places}.values():
-        far = (place.query + queries // 2) % max(1, queries - rows)
-        for name, plain in at(place, far, rows).items():
-            total[name] |= plain
     return total
+
+
+def _parts(problem: Problem, places: Sequence[Place]) -> Iterator[Part]:
+    """Yield the parts to be measured: the whole of a small problem, or some of a large one."""
+    batch, heads, queries, keys = problem.shape
+    joined = problem.output is not None  # the output projection needs all heads
+    products = keys * problem.query.shape[3] * (heads if joined else 1)
+    rows = max(1, min(queries, _PART_PRODUCTS // products))
+    if math.prod(problem.shape) <= _PART_PRODUCTS:
+        yield WHOLE
+        return
+
+    def part(entry: int, head: int, start: int) -> Part:
+        return Part(entry, None if joined else head, (start, min(start + rows, queries)))
+
+    starts = range(0, queries, rows)
+    count = (batch, 1 if joined else heads, len(starts))
+    for number in np.linspace(0, math.prod(count) - 1, _PARTS).round().astype(int):
+        entry, head, start = np.unravel_index(number, count)
+        yield part(int(entry), int(head), starts[int(start)])
+    for place in places:
+        yield part(place.batch or 0, place.head or 0, place.query // rows * rows)
 
 
 def plain_errors(
@@ -236,88 +198,114 @@ def plain_errors(
         The format of the inputs, where it has 16 bits.
     """
     exact = evaluate(pipe, part) if exact is None else exact
-    run = Run(pipe, part, PRECISIONS["float64"], None)
-    sizes = _typical_sizes(run, exact, precisions)
-    # Of these formats, scores are rounded no more coarsely than the outputs.
-    wide = [name for name, precision in precisions.items() if not precision.short]
-    moved = {
-        eps: _effects_of_rounding(run, exact, wide, eps)
-        for eps in {precisions[name].eps for name in wide}
-    }
-    made: dict[Precision, list[Outputs]] = {}
+    run = Run(pipe, part, FLOAT64, None)
+    made = {each: _rounded(run, each, exact) for each in set(precisions.values())}
     errors = {}
     for name, precision in precisions.items():
-        # float64 cannot be measured against itself; its errors are those of float32, smaller.
-        tried = PRECISIONS["float32"] if precision.name == "float64" else precision
-        if tried not in made:
-            made[tried] = _plainly(pipe, part, tried)
-        ratio = precision.eps / tried.eps
-        plains = [plain[name] for plain in made[tried]]
-        largest, excess, rms = (ratio * size for size in _errors(plains, exact[name], tried))
-        answer = _finite(exact[name])
-        effects = _finite(moved.get(precision.eps, {}).get(name, _NOTHING))
-        plain = Plain(
-            largest=largest,
-            excess=excess,
-            rms=rms,
-            size=sizes[name],
-            rms_answer=root_mean_square(answer),
-            rounded=float(effects.max(initial=0)),
-            rms_rounded=root_mean_square(effects),
-            rows=exact[name][..., 0].size,
-        )
+        outputs = [plain[name] for plain in made[precision] if name in plain]
         if name == "lse" and inputs is not None and not precision.short:
-            plain = _of_short_inputs(plain, pipe, part, exact, inputs)
-        errors[name] = plain
+            outputs += [plain["lse"] for plain in _of_short_queries(run, inputs)]
+        right, answer = exact[name], _finite(exact[name])
+        errors[name] = Plain(
+            *_errors(outputs, right, precision),
+            size=_typical_size(run, exact, name),
+            rms_answer=root_mean_square(answer),
+            rows=right[..., 0].size,
+        )
     return errors
 
 
-def _of_short_inputs(
-    plain: Plain, pipe: Pipeline, part: Part, exact: Outputs, inputs: Precision
-) -> Plain:
-    """Return the errors of an lse of scaled queries stored in the format of the inputs."""
+def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
+    """Return what a pipeline makes in a format: in several orders, and with random errors.
 
-    def scaled(run: Run, query: Array) -> Array:
-        factor = np.float64(run.pipe.scale)
-        return np.asarray(inputs.stored(query * factor) / (factor or 1.0))
-
-    found = evaluate(pipe.then("operands", ("query", scaled)), part)["lse"]
-    error = _finite(found - exact["lse"])
-    largest, rms = float(np.abs(error).max(initial=0)), root_mean_square(error)
-    # A power of two moves no digit, but other scales, log2(e) for one, may be a factor of it.
-    shares = evaluate(pipe, part)["weights"] * np.abs(_finite_scores(exact["scores"]))
-    usual = inputs.eps / 8 * float(shares.sum(axis=-1).max(initial=0))
-    return plain._replace(
-        rounded=max(plain.rounded, 2 * largest, usual),
-        rms_rounded=max(plain.rms_rounded, 2 * rms, usual / 2),
-    )
-
-
-def _finite_scores(scores: Array) -> Array:
-    return np.where(np.isfinite(scores), scores, 0)
-
-
-def _plainly(pipe: Pipeline, part: Part, precision: Precision) -> list[Outputs]:
-    """Return what comes of a pipeline when its steps are rounded, in several orders.
-
-    The scale before the product and after it; and each sum made a term at a time, as a loop makes
-    it, whose error grows with the number of terms. In a 16-bit format that is nothing beside the
-    rounding of the result.
+    The scale is applied before the product and after it. In float32 sums are also made a term at a
+    time, as a loop makes them. The errors of float64 are those of float32, scaled down.
     """
+    pipe, part = run.pipe, run.part
     if math.isfinite(pipe.fill):  # a format that does not hold it has a number of its own for that
         pipe = pipe.but(fill=max(pipe.fill, -precision.largest))
-    made = [evaluate(pipe, part, precision, fold=fold) for fold in (False, True)]
-    if precision.name == "float32":
-        made.append(evaluate(pipe.but(in_turn=True), part, precision))
+    single = PRECISIONS["float32"]
+    tried = precision if precision.short else single
+    made = [evaluate(pipe, part, tried, fold=fold) for fold in (False, True)]
+    if precision.short:
+        return made
+    made.append(evaluate(pipe.but(in_turn=True), part, tried))
+    made = [_nearer(outputs, exact, precision.eps / tried.eps) for outputs in made]
+    amount = max(precision.eps, _TRIED_EPS)
+    for seed in range(_TRIES):
+        outputs = evaluate(_disturbed(pipe, amount, seed), part)
+        made.append(_nearer(outputs, exact, precision.eps / amount))
     return made
 
 
-def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[float, float, float]:
-    """Return largest error, excess and rms over several orders of the same steps."""
+def _nearer(made: Outputs, exact: Outputs, share: float) -> Outputs:
+    """Return outputs with a share of their errors."""
+    if share == 1:
+        return made
+    with np.errstate(invalid="ignore", over="ignore"):
+        return {
+            name: exact[name] + share * (array - exact[name])
+            for name, array in made.items()
+            if name in exact and array.shape == exact[name].shape
+        }
+
+
+def _disturbed(pipe: Pipeline, eps: float, seed: int) -> Pipeline:
+    """Return a pipeline whose scores and rotary angles err by up to a share of their size."""
+    random = np.random.default_rng(seed)
+
+    def draw(shape: tuple[int, ...]) -> Array:
+        return random.uniform(-1, 1, shape) if seed else np.ones(shape)
+
+    def score(run: Run, scores: Array) -> Array:
+        sizes = np.abs(scores)
+        if run.pipe.score == "dot" and (products := _product_sizes(run)).shape == scores.shape:
+            sizes = np.maximum(sizes, products)
+        errors = eps * (sizes + _alibi_sizes(run)) * draw(scores.shape)
+        return np.where(np.isfinite(errors), scores + errors, scores)
+
+    made = pipe.with_step("errors", score, before=None)
+    if pipe.rope is None:
+        return made
+    rope = pipe.rope
+    frequencies = rope.of_width(pipe.width)
+    signs = np.where(draw(frequencies.shape) > 0, 1, -1)
+
+    def turn_further(side: str) -> tuple[str, Stage]:
+        def change(run: Run, rows: Array) -> Array:
+            angles = run.positions(side)[..., None] * frequencies
+            errors = eps * (_FREQUENCY * signs + draw(angles.shape))
+            return turned(rows, angles * errors, rope.pairing)
+
+        return side, change
+
+    return made.then("operands", turn_further("query")).then("operands", turn_further("key"))
+
+
+def _of_short_queries(run: Run, inputs: Precision) -> Iterator[Outputs]:
+    """Yield what comes of scaled queries that are stored in the format of the inputs.
+
+    Kernels that multiply 16-bit inputs return an lse in float32, but it is only so exact.
+    """
+    for seed in range(_TRIES):
+        random = np.random.default_rng(seed)
+
+        def change(_: Run, query: Array, random: np.random.Generator = random) -> Array:
+            return query * (1 + inputs.eps / 2 * random.uniform(-1, 1, query.shape))
+
+        yield evaluate(run.pipe.then("operands", ("query", change)), run.part)
+
+
+def _errors(
+    made: Sequence[Array], exact: Array, precision: Precision
+) -> tuple[float, float, float]:
+    """Return the largest error, the largest excess, and the largest root mean square."""
     largest = excess = rms = 0.0
-    for plain in plains:
-        made, right = finite_in_both(plain, exact)
-        error = np.abs(made - right)
+    for each in made:
+        if each.shape != exact.shape:
+            continue
+        found, right = finite_in_both(each, exact)
+        error = np.abs(found - right)
         if error.size:
             largest = max(largest, float(error.max()))
             excess = max(excess, float(np.max(error - precision.eps * np.abs(right))))
@@ -345,107 +333,38 @@ def root_mean_square(numbers: Array) -> float:
     return peak * math.sqrt(total / numbers.size)
 
 
-def _is_small(problem: Problem) -> bool:
-    return math.prod(problem.shape) <= _CHUNK_CELLS
+# A sum is rounded by the size of its terms, which may cancel. These are the sizes.
 
 
-def _rows_a_chunk(problem: Problem) -> int:
-    _, heads, queries, keys = problem.shape
-    heads = 1 if problem.output is None else heads
-    width = int(problem.query.shape[3])
-    return max(1, min(queries, _CHUNK_CELLS // (keys * width * heads)))
-
-
-def _chunks(problem: Problem) -> Iterator[Part]:
-    """Yield parts of a problem: all of it, or some spread evenly over it where it is large."""
-    if _is_small(problem):
-        yield WHOLE
-        return
-    batch, heads, queries, _ = problem.shape
-    # The output projection needs all heads.
-    each: Iterable[int | None] = range(heads) if problem.output is None else (None,)
-    rows = _rows_a_chunk(problem)
-    parts = [(b, h, start) for b in range(batch) for h in each for start in range(0, queries, rows)]
-    chosen = sorted({round(i) for i in np.linspace(0, len(parts) - 1, _CHUNKS)})
-    for b, h, start in (parts[i] for i in chosen):
-        yield Part(b, h, (start, min(start + rows, queries)))
-
-
-# How large the numbers of each output are, and the terms that are added up to make them: terms of
-# either sign may cancel, and what is rounded are their sizes.
-
-
-def _typical_sizes(run: Run, exact: Outputs, names: Iterable[str]) -> dict[str, float]:
-    """Return the size of a typical element of each output."""
-    sizes = {}
-    for name in names:
-        array = np.abs(exact[name])
-        if name == "context" and run.pipe.value is not None:
-            array = _context_sizes(run, exact["weights"])
-        elif name in SCORE_STAGES and run.pipe.score == "dot":
-            array = np.maximum(array, _product_sizes(run))
-        array = _finite(array)
-        typical = np.median if name in SCORE_STAGES else np.max  # which a bias makes huge
-        sizes[name] = float(typical(array)) if array.size else 0.0
-        if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
-            sizes[name] = max(1.0, sizes[name])
-    return sizes
+def _typical_size(run: Run, exact: Outputs, name: str) -> float:
+    """Return the size of a typical element of an output."""
+    sizes = np.abs(exact[name])
+    if name == "context" and run.pipe.value is not None:
+        sizes = _context_sizes(run, exact["weights"])
+    elif name in SCORE_STAGES and run.pipe.score == "dot":
+        sizes = np.maximum(sizes, _product_sizes(run))
+    sizes = _finite(sizes)
+    if not sizes.size:
+        return 0.0
+    if name == "lse":  # the logarithm of a sum near 1 has the error of the sum
+        return max(1.0, float(sizes.max()))
+    # A bias makes single scores huge.
+    return float(np.median(sizes) if name in SCORE_STAGES else sizes.max())
 
 
 def _product_sizes(run: Run) -> Array:
-    """Return the sums of the sizes of what is added up in each product, scaled (B, H, L, S)."""
+    """Return the sum of the sizes of the terms of each product, scaled (B, H, L, S)."""
     query, key = (np.abs(run.input(name)) for name in ("query", "key"))
     scale = run.pipe.scale
     factor = run.by_head(np.abs(scale)) if isinstance(scale, np.ndarray) else abs(scale)
     return np.asarray(factor * together(query, key.swapaxes(-1, -2)))
 
 
-def _context_sizes(run: Run, weights: Array) -> Array:
-    with np.errstate(invalid="ignore"):  # mistakes may make weights infinite
-        return _through_the_output(run.pipe, together(np.abs(weights), np.abs(run.input("value"))))
-
-
-def _through_the_output(pipe: Pipeline, sizes: Array) -> Array:
-    """Return the sizes of contexts behind the output projection, where there is one."""
-    output = pipe.output
-    batch, heads, rows, width = sizes.shape
-    if output is None or heads * width != len(output.weight):
-        return sizes
-    joined = sizes.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
-    return np.asarray(joined @ np.abs(widen(output.weight, np.float64)))
-
-
-# What one rounding of every score, and of every rotary angle, may do to the outputs.
-
-
-def _effects_of_rounding(run: Run, exact: Outputs, names: Collection[str], eps: float) -> Outputs:
-    """Return how far the roundings of scores and angles may move each output.
-
-    Rounded scores are bounded. Rounded angles are tried: beside thousands of keys most of what they
-    do cancels, and a bound would be as large as the answer.
-    """
-    pipe, scores, weights = run.pipe, exact["scores"], exact["weights"]
-    if not names or (pipe.rope is None and set(names) <= set(SCORE_STAGES)):
-        return {}
-    if {scores.shape[2:], weights.shape[2:]} != {run.shape[2:]}:  # axes were exchanged
-        return {}
-    sizes = np.where(run.seen & np.isfinite(scores), np.abs(scores), 0)
-    if pipe.score == "dot":
-        sizes = np.maximum(sizes, _product_sizes(run))
-    sizes = sizes + _alibi_sizes(run)
-    with np.errstate(all="ignore"):  # mistakes may make weights infinite
-        effects = _carried(run, weights, eps * sizes)
-        if pipe.rope is not None:
-            for name, moved in _turned_effects(run, exact, pipe.rope, eps).items():
-                effects[name] = effects.get(name, 0) + moved
-    return effects
-
-
 def _alibi_sizes(run: Run) -> Array | float:
-    """Return how large a penalty by position is that ALiBi may be made of, where it is causal.
+    """Return the size of the penalties that a causal ALiBi may be made of.
 
-    Of causal keys slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by
-    the same for all keys of a query, which changes no weight.
+    slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by the same amount
+    for all keys of a query, so they make the same weights.
     """
     slopes = run.pipe.problem.alibi_slopes
     if slopes is None or not run.pipe.problem.visible.causal or len(slopes) < run.h.size:
@@ -454,111 +373,13 @@ def _alibi_sizes(run: Run) -> Array | float:
     return np.asarray(np.abs(run.by_head(slopes)) * far)
 
 
-def _carried(run: Run, weights: Array, errors: Array) -> Outputs:
-    """Carry errors of the scores through the softmax and the weighted sum."""
-    weights = np.abs(weights)
-    total = weights.sum(axis=-1, keepdims=True)
-    # A sink has the rest of the weight, and a value of 0.
-    rest = np.maximum(0, 1 - total) if run.pipe.sinks is not None else np.zeros_like(total)
-    shares = weights * errors
-    lse = shares.sum(axis=-1, keepdims=True)
-    moved = shares * (1 - weights) + weights * (lse - shares)
-    moved_rest = rest * lse
-    large = errors.max(axis=-1, keepdims=True) > _SMALL
-    if large.any():
-        most = _at_most(weights, rest, errors)
-        lse, moved, moved_rest = (
-            np.where(large, one, first)
-            for one, first in zip(most, (lse, moved, moved_rest), strict=True)
-        )
-    carried = {"lse": lse, "weights": moved}
-    if run.pipe.value is not None:
-        value = run.input("value")
-        value = np.repeat(value, weights.shape[1] // value.shape[1], axis=1)
-        value = np.where(np.isfinite(value), value, 0)
-        context = weights @ value
-        first = np.where(large, np.inf, _to_first_order(context, shares, value))
-        moved_context = np.minimum(first, _by_weights(weights, moved, moved_rest, value))
-        moved_context = np.minimum(moved_context, _among_values(context, weights, rest, value))
-        carried["context"] = _through_the_output(run.pipe, moved_context)
-    return carried
-
-
-def _at_most(weights: Array, rest: Array, errors: Array) -> tuple[Array, ...]:
-    """Return how far lse, weights and the rest of the weight may move, whatever the errors."""
-    larger = np.exp(np.minimum(errors, _LARGEST))
-    up, down = weights * larger, weights / larger
-    total = weights.sum(axis=-1, keepdims=True) + rest
-    ups, downs = (one.sum(axis=-1, keepdims=True) + rest for one in (up, down))
-    lse = np.maximum(np.log(ups / total), np.log(total / downs))
-    highest = total * up / (up + _others(down) + rest)
-    lowest = total * down / (down + _others(up) + rest)
-    moved = np.maximum(highest - weights, weights - lowest)
-    moved_rest = np.maximum(total * rest / downs - rest, rest - total * rest / ups)
-    return tuple(np.nan_to_num(one, posinf=0.0) for one in (lse, moved, moved_rest))
-
-
-def _others(terms: Array) -> Array:
-    """Return the sum of all other terms along the last axis, which no term's own size blurs."""
-    before, behind = np.zeros_like(terms), np.zeros_like(terms)
-    np.cumsum(terms[..., :-1], axis=-1, out=before[..., 1:])
-    np.cumsum(terms[..., :0:-1], axis=-1, out=behind[..., -2::-1])
-    return np.asarray(before + behind)
-
-
-def _to_first_order(context: Array, shares: Array, value: Array) -> Array:
-    """Return Σ_j w_j δ_j |v_j − c|, at most."""
-    # |v − c| ≤ |v − m| + |c − m| for any m: what all values have in common does no harm.
-    middle = context.mean(axis=-2, keepdims=True)
-    off = np.abs(context - middle)
-    return np.asarray(shares @ np.abs(value - middle) + shares.sum(axis=-1, keepdims=True) * off)
-
-
-def _by_weights(weights: Array, moved: Array, moved_rest: Array, value: Array) -> Array:
-    """Return how far the context moves with its weights, at most."""
-    largest = weights.argmax(axis=-1)[..., None]
-    value = np.broadcast_to(value, (len(weights), *value.shape[1:]))
-    at_largest = np.take_along_axis(value, largest, axis=-2)
-    others = moved.copy()
-    np.put_along_axis(others, largest, 0, axis=-1)
-    middle = at_largest.mean(axis=-2, keepdims=True)
-    away = others @ np.abs(value - middle)
-    back = others.sum(axis=-1, keepdims=True) * np.abs(at_largest - middle)
-    return np.asarray(away + back + moved_rest * np.abs(at_largest))
-
-
-def _among_values(context: Array, weights: Array, rest: Array, value: Array) -> Array:
-    """Return how far each context lies from the least and the largest value that is seen."""
-    seen = np.any(weights > 0, axis=-2, keepdims=True).swapaxes(-1, -2)
-    lowest = np.where(seen, value, np.inf).min(axis=-2, keepdims=True)
-    highest = np.where(seen, value, -np.inf).max(axis=-2, keepdims=True)
-    to_sink = np.where(rest > 0, np.abs(context), 0)
-    return np.asarray(np.maximum(np.maximum(highest - context, context - lowest), to_sink))
-
-
-def _turned_effects(run: Run, exact: Outputs, rope: Rope, eps: float) -> Outputs:
-    """Return how far outputs move if every frequency and every angle is rounded, in a few tries.
-
-    They are tried in float32 at least, since float64 would show its own roundings, too.
-    """
-    tried = max(eps, _TRIED_EPS)
-    random = np.random.default_rng(0)
-    frequencies = rope.of_width(run.pipe.width)
-    signs = [np.ones(len(frequencies)), *random.choice([-1.0, 1.0], (_TRIES, len(frequencies)))]
-    moved: Outputs = {}
-    for of_frequencies in signs:
-
-        def further(side: str, own: Array = of_frequencies) -> tuple[str, object]:
-            def change(run: Run, rows: Array) -> Array:
-                angles = run.positions(side)[..., None] * frequencies
-                rounded = random.uniform(-1, 1, angles.shape)
-                return turned(rows, angles * tried * (_FREQUENCY * own + rounded), rope.pairing)
-
-            return side, change
-
-        pipe = run.pipe.then("operands", further("query")).then("operands", further("key"))
-        for name, array in evaluate(pipe, run.part).items():
-            if array.shape == exact[name].shape:
-                error = np.abs(np.where(array == exact[name], 0, array - exact[name]))
-                moved[name] = np.maximum(moved.get(name, 0.0), error * (eps / tried))
-    return moved
+def _context_sizes(run: Run, weights: Array) -> Array:
+    """Return the sum of the sizes of the terms of each context, behind the output projection."""
+    with np.errstate(invalid="ignore"):  # mistakes may make weights infinite
+        sizes = together(np.abs(weights), np.abs(run.input("value")))
+    output = run.pipe.output
+    batch, heads, rows, width = sizes.shape
+    if output is None or heads * width != len(output.weight):
+        return sizes
+    joined = sizes.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
+    return np.asarray(joined @ np.abs(widen(output.weight, np.float64)))

@@ -5,23 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attncli.errors.names import GRADIENTS, SQUARE
+from attncli.referee.blocks import judged_in_blocks
 from attncli.referee.report import Place, Stretch, Tolerance, Verdict
-from attncli.referee.stretches import judged_in_stretches
-from attncli.referee.tolerance import (
-    Plain,
-    earned,
-    plain_errors_in,
-    plain_errors_of,
-    root_mean_square,
-)
+from attncli.referee.tolerance import earned, plain_errors_of, root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, File, Precision
@@ -40,8 +34,6 @@ __all__ = [
 _WORST_ROWS = 5
 # Where no larger share is outside the tolerance, elements nearer to the answer may be wrong, too.
 _FEW = 0.05
-# Rows of a large problem that are measured by themselves if they look wrong.
-_DOUBTFUL = 32
 
 
 def canonical(problem: Problem, name: str, array: Array) -> Array:
@@ -69,8 +61,7 @@ def distance(found: Array, answer: Array) -> Array:
     """Return |found − answer|: 0 for equal infinities, inf where only one is finite or any NaN."""
     with np.errstate(invalid="ignore", over="ignore"):
         error: Array = np.abs(found - answer)
-    error[found == answer] = 0
-    error[np.isnan(found) & np.isnan(answer)] = 0
+    error[(found == answer) | (np.isnan(found) & np.isnan(answer))] = 0
     error[np.isnan(error)] = np.inf
     return error
 
@@ -192,38 +183,21 @@ def compare(
     inputs: Precision | None = None,
 ) -> Compared:
     """Compare each file within the tolerance given for it, or else within the one it earns."""
-    precisions = {n: f.precision for n, f in files.items()}
-    plain = plain_errors_of(problem, precisions, inputs=inputs)
+    precisions = {name: file.precision for name, file in files.items()}
 
-    def within(plain: Mapping[str, Plain]) -> dict[str, Judged]:
-        return {
-            name: judged(
-                problem, name, file, answers[name], _tolerance(plain[name], file, given.get(name))
-            )
-            for name, file in files.items()
-        }
+    def beside(places: Sequence[Place]) -> dict[str, Judged]:
+        plain = plain_errors_of(problem, precisions, places, inputs)
+        tolerances = {n: earned(plain[n], f.precision, f.digits) for n, f in files.items()}
+        for name, own in given.items():
+            tolerances[name] = replace(own, plain_error=plain[name].largest)
+        return {n: judged(problem, n, f, answers[n], tolerances[n]) for n, f in files.items()}
 
-    outputs = within(plain)
-    passed = all(one.errors is not None and one.errors.passed for one in outputs.values())
-    if not passed and len(given) < len(files):
-        doubtful = [
-            place
-            for name, one in outputs.items()
-            if one.errors is not None
-            for place in worst_rows(
-                problem, name, canonical(problem, name, one.file.values), one.errors, _DOUBTFUL
-            )
-        ]
-        more = plain_errors_in(doubtful, problem, precisions, plain, inputs) if doubtful else plain
-        outputs = outputs if more == plain else within(more)
-    outputs = {name: _looked_at_closely(problem, name, one) for name, one in outputs.items()}
+    outputs = beside(())
+    doubtful = [place for name, one in outputs.items() for place in _worst_rows(problem, name, one)]
+    if doubtful and len(given) < len(files):
+        outputs = beside(doubtful)  # where numbers look wrong, the textbook formula may err more
+    outputs = {name: _in_blocks(problem, name, one) for name, one in outputs.items()}
     return Compared(outputs, tuple(verdict_of(problem, *item) for item in outputs.items()))
-
-
-def _tolerance(plain: Plain, file: File, given: Tolerance | None) -> Tolerance:
-    if given is None:
-        return earned(plain, file.precision, file.digits)
-    return replace(given, plain_error=plain.largest)
 
 
 def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
@@ -235,26 +209,29 @@ def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: To
     return Judged(file, answer, tolerance, errors)
 
 
-def _looked_at_closely(problem: Problem, name: str, one: Judged) -> Judged:
-    """Compare in stretches, too, so that no mistake hides where the numbers are small."""
+def _in_blocks(problem: Problem, name: str, one: Judged) -> Judged:
     if one.errors is None or not one.tolerance.earned:
         return one
-    file = one.file
-    errors = judged_in_stretches(problem, name, one.errors, file.precision, file.digits)
-    return one if errors.stretch is None else replace(one, errors=errors)
+    return replace(one, errors=judged_in_blocks(problem, name, one.errors, one.file))
 
 
 def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
     """Return the verdict on a file: what was measured, and the worst rows."""
     file, errors = output.file, output.errors
-    shape, fmt = file.values.shape, file.precision.name
+    shape, fmt = file.values.shape, file.format
     if errors is None:
         # What else has that shape?
         other = next((n for n, right in problem.output_shapes.items() if right == shape), None)
         return Verdict(name, fmt, shape, output.answer.shape, passed=False, shape_of=other)
-    found = canonical(problem, name, file.values)
-    error, answer = errors.error, errors.answer
+    found, error, answer = canonical(problem, name, file.values), errors.error, errors.answer
     odd = ~np.isfinite(found) & (error > 0)
+    with np.errstate(all="ignore"):
+        relative = np.where((answer == 0) | ~np.isfinite(answer), 0, error / np.abs(answer))
+
+    def largest(errors: Array) -> Place | None:
+        index = np.unravel_index(int(np.argmax(errors)), errors.shape)
+        return _place(problem, name, found, answer, errors, index) if errors.any() else None
+
     return Verdict(
         name=name,
         format=fmt,
@@ -262,71 +239,52 @@ def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
         expected_shape=shape,
         passed=errors.passed,
         tolerance=errors.tolerance,
-        largest=_largest(problem, name, found, answer, error),
-        largest_relative=_largest(problem, name, found, answer, _relative(error, answer)),
+        largest=largest(error),
+        largest_relative=largest(relative),
         rms=errors.rms if np.isfinite(error).all() else math.inf,
         elements=error.size,
         outside=int(np.count_nonzero(errors.outside)),
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
         stretch=errors.stretch,
-        worst_rows=worst_rows(problem, name, found, errors, _WORST_ROWS),
+        worst_rows=_worst_rows(problem, name, output),
     )
 
 
-def _relative(error: Array, answer: Array) -> Array:
-    """Return the error over |answer|; 0 where the answer is 0 or infinite."""
-    with np.errstate(all="ignore"):
-        relative = error / np.abs(answer)
-    relative[(answer == 0) | ~np.isfinite(answer)] = 0
-    return relative
-
-
-def _largest(
-    problem: Problem, name: str, found: Array, answer: Array, error: Array
-) -> Place | None:
-    if not error.any():
-        return None
-    index = np.unravel_index(int(np.argmax(error)), error.shape)
-    return _place(problem, name, found, answer, error, tuple(int(i) for i in index))
-
-
-def worst_rows(
-    problem: Problem, name: str, found: Array, errors: Errors, count: int
-) -> tuple[Place, ...]:
-    """Return the wrong rows with the largest errors, at most so many, worst first."""
-    error = np.where(errors.wrong, errors.error, 0)
-    peaks = error.max(axis=-1)
-    order = np.argsort(-peaks, axis=None, kind="stable")[:count]  # of equal ones the first
-    rows = [tuple(int(i) for i in np.unravel_index(int(flat), peaks.shape)) for flat in order]
+def _worst_rows(problem: Problem, name: str, output: Judged) -> tuple[Place, ...]:
+    """Return the wrong rows with the largest errors, worst first."""
+    if output.errors is None:
+        return ()
+    found, answer = canonical(problem, name, output.file.values), output.errors.answer
+    error = np.where(output.errors.wrong, output.errors.error, 0)
+    peaks = error.max(axis=-1, initial=0)
+    order = np.argsort(-peaks, axis=None, kind="stable")[:_WORST_ROWS]  # of equal ones the first
+    rows = [np.unravel_index(int(flat), peaks.shape) for flat in order]
     return tuple(
-        _place(problem, name, found, errors.answer, error, (*row, int(np.argmax(error[row]))))
+        _place(problem, name, found, answer, error, (*row, np.argmax(error[row])))
         for row in rows
         if peaks[row] > 0
     )
 
 
 def _place(
-    problem: Problem, name: str, found: Array, answer: Array, error: Array, index: tuple[int, ...]
+    problem: Problem, name: str, found: Array, answer: Array, error: Array, index: Sequence[Any]
 ) -> Place:
-    batch, head, query, column = index
-    keyed = name in (*SQUARE, "dbias")
-    rows = problem.key_labels if name in ("dkey", "dvalue") else problem.query_labels
+    batch, head, query, column = (int(i) for i in index)
+    at = batch, head, query, column
     # After an output projection, or an average, there are no heads any more.
     mixed = answer.shape[1] == 1 < problem.shape[1]
     own_batch, own_head = problem.layout.place(batch, None if mixed else head)
+    keys = problem.key_labels if name in (*SQUARE, "dbias") else None
+    rows = problem.key_labels if name in ("dkey", "dvalue") else problem.query_labels
     return Place(
         batch=own_batch,
         head=own_head,
         query=query,
         column=None if name == "lse" else column,
-        query_label=_label(rows, query),
-        column_label=_label(problem.key_labels, column) if keyed else None,
-        found=float(found[index]),
-        answer=float(answer[index]),
-        error=float(error[index]),
+        query_label=None if rows is None else rows[query],
+        column_label=None if keys is None else keys[column],
+        found=float(found[at]),
+        answer=float(answer[at]),
+        error=float(error[at]),
     )
-
-
-def _label(labels: tuple[str, ...] | None, index: int) -> str | None:
-    return None if labels is None else labels[index]

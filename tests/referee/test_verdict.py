@@ -299,7 +299,6 @@ def test_one_lone_row_that_is_wrong_in_16_bits_is_found():
     right[0, 0, 50] *= np.float16(1.02)
     (verdict,) = judged(right, inputs).verdicts
     assert not verdict.passed
-    assert verdict.stretch.queries == (50, 51)
 
 
 def test_the_mean_of_the_heads_is_judged_as_such():

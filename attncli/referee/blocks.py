@@ -1,0 +1,107 @@
+"""Hold blocks of queries of each head to the tolerance that they earn by themselves.
+
+The tolerance of a whole output is made by its largest numbers. Where others are far smaller (late
+queries with many keys, or a head whose values are small), a mistake would hide in it. So the
+queries of each head are cut into blocks. The textbook formula is measured on those blocks whose
+errors are largest for their numbers, and the errors of each are held to what it earns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.pipeline import Part, pipeline_of
+from attncli.referee.report import Stretch
+from attncli.referee.tolerance import earned, plain_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.problem.problem import Problem
+    from attncli.referee.formats import File
+    from attncli.referee.verdict import Errors
+
+__all__ = ["judged_in_blocks"]
+
+Array = npt.NDArray[Any]
+# Queries of a block, and the scores that it may have at most.
+_ROWS, _CELLS = 64, 2**21
+# In 16 bits a row whose two largest scores are nearly the same may err by far more than the others.
+# So of each block that has enough rows, the worst ones do not count.
+_UNCOUNTED, _ENOUGH = 2, 16
+# Of so many heads the worst block is measured; of heads with few queries, so many scores are.
+_MEASURED, _MEASURED_CELLS = 4, 2**20
+# A block is measured where its errors are this many times the usual share of its numbers.
+_FAR_LARGER = 2.0
+# Numbers that are smaller than this share of the usual one count as that large.
+_LEAST = 0.01
+
+
+def judged_in_blocks(problem: Problem, name: str, errors: Errors, file: File) -> Errors:
+    """Return the errors of an output, with a block that is wrong by itself if there is one."""
+    _, heads, queries, keys = problem.shape
+    averaged = name != "context" and errors.answer.shape[1] < heads
+    if errors.tolerance.rms is None or averaged or not errors.few_outside:
+        return errors
+    # Behind an output projection no number belongs to one head.
+    joined = problem.output is not None and name == "context"
+    rows = max(1, min(queries, _ROWS, _CELLS // (keys * (heads if joined else 1))))
+    edges = np.linspace(0, queries, max(1, queries // rows) + 1).astype(int)
+    uncounted = _UNCOUNTED if file.precision.short and rows >= _ENOUGH else 0
+    wrong = _means(errors.error, edges, uncounted)
+    right = _means(errors.answer, edges, 0)
+    usual = _usual(right)
+    for place in _doubtful(wrong, np.maximum(right, _LEAST * usual), rows * keys, rows):
+        batch, head, number = place
+        span = int(edges[number]), int(edges[number + 1])
+        part = Part(batch, None if joined else head, span)
+        plain = plain_errors(pipeline_of(problem), part, {name: file.precision})[name]
+        tolerance = earned(plain, file.precision, file.digits)
+        most = max(tolerance.rms or 0.0, _LEAST * errors.tolerance.rms)
+        if wrong[place] > most:
+            own_batch, own_head = problem.layout.place(batch, None if joined else head)
+            tolerance = replace(tolerance, rms=most)
+            stretch = Stretch(own_batch, own_head, span, float(wrong[place]), tolerance)
+            # Elsewhere errors may be the same share, and one of them twice the usual one.
+            limits = 2 * most * np.maximum(1, right / max(right[place], _LEAST * usual))
+            limits = np.repeat(limits, np.diff(edges), axis=-1)[..., None]
+            return replace(errors, stretch=stretch, limits=limits)
+    return errors
+
+
+def _means(array: Array, edges: npt.NDArray[np.int64], uncounted: int) -> Array:
+    """Return the root mean square of each block without its largest rows, (B, H, blocks)."""
+    with np.errstate(over="ignore"):
+        rows = np.array([[_mean_squares(head) for head in entry] for entry in array])
+        blocks = [np.sort(rows[..., a:b])[..., : b - a - uncounted] for a, b in pairwise(edges)]
+        means = np.stack([block.mean(axis=-1) for block in blocks], axis=-1)
+    return np.asarray(np.sqrt(means))
+
+
+def _mean_squares(rows: Array) -> Array:
+    finite = np.where(np.isfinite(rows), rows, 0)
+    return np.asarray(np.einsum("ij,ij->i", finite, finite) / rows.shape[1])
+
+
+def _usual(means: Array) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(means).mean()))
+
+
+def _doubtful(wrong: Array, right: Array, cells: int, rows: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the block of each head with the largest errors for its numbers, the worst first."""
+    few = rows < _ENOUGH
+    with np.errstate(all="ignore"):
+        share = np.nan_to_num(wrong / right)
+        above = 0.0 if few else _FAR_LARGER * _usual(wrong) / _usual(right)
+    count = max(_MEASURED, _MEASURED_CELLS // cells) if few else _MEASURED
+    numbers, largest = share.argmax(axis=-1), share.max(axis=-1)
+    for place in np.argsort(-largest, axis=None)[:count]:
+        batch, head = (int(n) for n in np.unravel_index(place, largest.shape))
+        if largest[batch, head] > above:
+            yield batch, head, int(numbers[batch, head])
