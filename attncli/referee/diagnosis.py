@@ -17,14 +17,14 @@ from attncli.referee.parts import Cases, Question
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.search import Search, Searched, follow, needs_of
 from attncli.referee.tolerance import earned, plain_errors_of
-from attncli.referee.verdict import Errors, canonical, distance
+from attncli.referee.verdict import Errors, canonical
 
 if TYPE_CHECKING:
-    from attncli.problem.problem import Problem
     from attncli.referee.parts import Case
 
 __all__ = ["diagnose"]
 
+_SINGLE = PRECISIONS["float32"]
 # Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02
 # As a share of the largest number of the answer.
@@ -41,11 +41,10 @@ def diagnose(question: Question) -> Diagnosis:
     stored = None if narrow is question else _stored_wider(narrow, _in_half(narrow))
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
-    single = _computed_in_single(question)
-    nothing = rows_of(question, "nothing")
+    single = None
+    if _may_be_single(question):
+        single = _stored_wider(_judged_in(question, _SINGLE), SINGLE, _ALIKE * _SINGLE.eps)
     search = Search(narrow)
-    if nothing is not None and search.cases.sliced and not _may_be_padded(question.problem):
-        return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
     if single is None:
         search, searched = _searched_by_part(search)
     else:  # two mistakes together are far less likely
@@ -87,13 +86,6 @@ def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
     finite = any(np.isfinite(found).any() for found in question.files.values())
     tried = 0 if finite and not searched.causes else max(searched.tried, 1)
     return Diagnosis(explanations=searched.causes, findings=findings, tried=tried)
-
-
-def _may_be_padded(problem: Problem) -> bool:
-    """Return whether rows of zeros may be those of queries that a rule takes for padding."""
-    visible = problem.visible
-    rules = (visible.mask, visible.key_padding_mask, visible.kv_lengths, visible.query_lengths)
-    return any(rule is not None for rule in rules)
 
 
 # Rows of NaN, and what is explained beside them.
@@ -157,17 +149,14 @@ def _narrowed(question: Question) -> Question:
     return question if precisions == question.precisions else _judged_in(question, precisions)
 
 
-def _in_single(question: Question) -> Question:
-    """Return the question about files that are no more exact than float32."""
-    return _judged_in(question, dict.fromkeys(question.files, PRECISIONS["float32"]))
-
-
-def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question:
+def _judged_in(question: Question, formats: Precision | dict[str, Precision]) -> Question:
     """Return the question with other formats of the files, and what these earn."""
-    plain = plain_errors_of(question.problem, precisions, question.doubtful, question.inputs)
+    if isinstance(formats, Precision):
+        formats = dict.fromkeys(question.files, formats)
+    plain = plain_errors_of(question.problem, formats, question.doubtful, question.inputs)
     outputs = {}
     for name, old in question.outputs.items():
-        file = replace(old.file, precision=precisions[name])
+        file = replace(old.file, precision=formats[name])
         own = earned(plain[name], file.precision, file.digits)
         tolerance = own if old.tolerance.earned else old.tolerance
         outputs[name] = replace(old, file=file, tolerance=tolerance)
@@ -207,38 +196,23 @@ def _may_be_single(question: Question) -> bool:
     )
 
 
-def _computed_in_single(question: Question) -> Cause | None:
-    """Return the explanation that files of float64 are as exact as float32's, and no more."""
-    if not _may_be_single(question):
-        return None
-    found = _stored_wider(_in_single(question), SINGLE)
-    largest = max(
-        float(np.abs(one.answer[np.isfinite(one.answer)]).max(initial=0))
-        for one in question.outputs.values()
-    )
-    # An error in the last few digits of float64 has another cause.
-    least = _ALIKE * PRECISIONS["float32"].eps * largest
-    return None if found is None or found.error < least else found
+def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> Cause | None:
+    """Return the explanation that all files are right in the narrower format of their numbers.
 
-
-def _stored_wider(question: Question, mistake: Mistake) -> Cause | None:
-    """Return the explanation that all files are right in the narrower format of their numbers."""
-    plain = plain_errors_of(
-        question.problem, question.precisions, question.doubtful, question.inputs
-    )
-    largest = 0.0
-    for name, one in question.outputs.items():
-        found, answer = one.file.values, one.answer
-        tolerance = earned(plain[name], one.file.precision, Digits())
+    None where the largest error is below a share of the largest number: that has another cause.
+    """
+    largest = most = 0.0
+    for one in question.outputs.values():
         if one.errors is None or not one.tolerance.earned:
             return None
-        errors = Errors(distance(found, answer), answer, tolerance)
-        finite = answer[np.isfinite(answer)]
+        errors = Errors(one.errors.error, one.errors.answer, one.tolerance)
+        size = float(np.abs(one.answer[np.isfinite(one.answer)]).max(initial=0))
         # A few rows that round by their own size would let any numbers pass in the others.
-        lax = tolerance.absolute > _SAYS_NOTHING * float(np.abs(finite).max(initial=0))
-        if lax or not errors.passed:
+        if one.tolerance.absolute > _SAYS_NOTHING * size or not errors.passed:
             return None
-        largest = max(largest, float(errors.error.max()))
+        largest, most = max(largest, float(errors.error.max())), max(most, size)
+    if largest < least * most:
+        return None
     return Cause(conventions=(mistake,), outputs=tuple(question.files), error=largest)
 
 
@@ -334,7 +308,8 @@ def _searched(search: Search, *, pairs: bool) -> Searched:
     exact = search.run(pairs=pairs and not mixed)
     if exact.causes or not mixed:
         return exact
-    rounder = Search(_in_single(search.question), by_part=search.cases.by_part).run(pairs=pairs)
+    narrow = Search(_judged_in(search.question, _SINGLE), by_part=search.cases.by_part)
+    rounder = narrow.run(pairs=pairs)
     causes = tuple(
         one
         if _fits(one, search.question, search.cases)
@@ -361,21 +336,10 @@ def _told_apart_by(question: Question, cases: Cases, causes: tuple[Cause, ...]) 
         differ = not any(_alike(one, other) for one, other in combinations(arrays, 2))
         if name not in question.files and len(arrays) == len(causes) and differ:
             return f"the {name} of this same problem would distinguish them"
-    return "they give the same numbers here, but may differ on other inputs" + _shown(causes)
+    shows = dict.fromkeys(one.shows for cause in causes for one in cause.conventions)
+    return f"they give the same numbers here, but may differ with {' or '.join(shows)}"
 
 
 def _alike(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and np.allclose(
-        one, other, rtol=1e-3, atol=1e-6, equal_nan=True
-    )
-
-
-def _shown(causes: tuple[Cause, ...]) -> str:
-    """Return on which inputs the mistakes show that not all explanations share."""
-    groups = [set(cause.conventions) for cause in causes]
-    common = set.intersection(*groups)
-    others = (one for cause in causes for one in cause.conventions if one not in common)
-    shows = {one.name: one.shows for one in others}
-    if len(set(shows.values())) < 2:
-        return "".join(f", with {where}" for where in dict.fromkeys(shows.values()))
-    return ": " + "; ".join(f"{name} shows with {where}" for name, where in shows.items())
+    same = one.shape == other.shape
+    return same and np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)

@@ -59,25 +59,12 @@ _ROUNDED_STEPS = 8
 
 @dataclass(frozen=True)
 class Fit:
-    """How well a pipeline agrees with the files.
+    """How well a pipeline agrees with the files."""
 
-    Attributes
-    ----------
-    error : float
-        The largest absolute error that is left.
-    rms : float
-        Root mean square of the errors of the elements that were wrong, or of all if none was, each
-        in units of its tolerance.
-    bits : float
-        The evidence: log2 of how improbable the agreement would be by chance.
-    better : bool
-        In at least one output far less error is left, or NaN and infinities are explained.
-    """
-
-    error: float
-    rms: float
-    bits: float
-    better: bool
+    error: float  # the largest absolute error that is left
+    rms: float  # root mean square of the errors of what was wrong, in units of the tolerance
+    bits: float  # the evidence: log2 of how improbable the agreement would be by chance
+    better: bool  # far less error is left in an output, or NaN and infinities are explained
 
 
 def fit(cases: Sequence[Case], pipe: Pipeline) -> Fit | None:
@@ -156,20 +143,10 @@ def is_evident(
     choice: float | None,
     careful: bool,
 ) -> bool:
-    """Return whether the evidence is enough, or few numbers agree with one of few digits.
+    """Return whether the evidence is as much as is asked for, or that of a number of few digits.
 
-    Parameters
-    ----------
-    cases : sequence of Case
-    pipe : Pipeline
-    result : Fit
-    bits : float
-        How much is asked for.
-    choice : float or None
-        Of a fitted number: how much was free to choose, in bits.
-    careful : bool
-        No more counts than what the queries see can show: of a part of a problem, of mistakes of
-        which thousands are tried, of numbers that are fitted.
+    ``choice`` is how many bits of a fitted number were free to choose. ``careful``: no more counts
+    than what the queries see can show, because thousands of mistakes were tried, or on a part.
     """
     if result.bits >= bits and not careful:
         return True
@@ -238,14 +215,10 @@ class _Attempt:
         return known[name]
 
     def _of_right(self, name: str) -> Tolerance:
-        """Return what is tolerated beside the right answer, by the part itself if it earns that."""
+        """Return what is tolerated beside the right answer, by a block that is wrong by itself."""
         output = self.question.outputs[name]
-        stretched = output.errors is not None and output.errors.stretch is not None
-        if not (stretched and self.case.evaluable):
-            return output.tolerance
-        precision = output.file.precision
-        plain = plain_errors(self.case.pipe, self.case.part, {name: precision}, self.case.right)
-        return earned(plain[name], precision, output.file.digits)
+        stretch = None if output.errors is None else output.errors.stretch
+        return output.tolerance if stretch is None else stretch.tolerance
 
     @cached_property
     def left(self) -> dict[str, Errors]:

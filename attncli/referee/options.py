@@ -46,12 +46,10 @@ def together(options: Iterable[str], problem: Problem) -> tuple[str, ...]:
     names = {next((w for w in option.split() if w.startswith("--")), option) for option in once}
     if len(names) < len(once):
         return ()
-    # Without any rule that asks where queries stand, it is an error to say so.
     left = " ".join(option for option in once if option.startswith("leave ")).split()
-    placed = _placed_by(problem)
-    if len(placed) > 1 and placed <= set(left):
-        return (*once, *(f"leave {words} out" for words in _placement(problem)))
-    return once
+    # Without any rule that asks where queries stand, it is an error to say so.
+    idle = len(_placed_by(problem)) > 1 and _placed_by(problem) <= set(left)
+    return (*once, *(f"leave {words} out" for words in _placement(problem) if idle))
 
 
 def stated(option: str) -> Callable[[Problem], str]:
@@ -117,7 +115,7 @@ def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
     return bool((np.array(problem.visible.offsets) == np.array(offsets)).all())
 
 
-def stands_in_corner(problem: Problem) -> bool:
+def _stands_in_corner(problem: Problem) -> bool:
     """Return whether a rule places the queries, at the last real key and not at key 0."""
     in_corner = _stands_at(problem, problem.visible.bottom_right)
     return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner
@@ -149,12 +147,8 @@ def _placement(problem: Problem) -> list[str]:
 def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
     """Make the option that leaves a rule out, and the alignment that only it needs.
 
-    Parameters
-    ----------
-    rule : str
-        ``--causal``, ``--window``, ``--alibi`` or ``--rope``.
-    also : str
-        How the user calls it, where that is another name.
+    The rule is ``--causal``, ``--window``, ``--alibi`` or ``--rope``; ``also`` is how the user
+    calls it, where that is another name.
     """
 
     def option(problem: Problem) -> str:
@@ -242,7 +236,7 @@ def windowed(left: int | None, right: int | None, problem: Problem) -> str:
 
 def without_lengths(problem: Problem) -> str:
     """Return how kv_lengths are left out; nothing where queries stand at the last real key."""
-    return "" if stands_in_corner(problem) else "leave --kv-lengths out"
+    return "" if _stands_in_corner(problem) else "leave --kv-lengths out"
 
 
 def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> str:
@@ -253,7 +247,7 @@ def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> 
     option = f"--kv-lengths {_short(lengths)}"
     if moved:
         return f"{option} (with --causal-align bottom-right)"
-    return "" if stands_in_corner(problem) else option
+    return "" if _stands_in_corner(problem) else option
 
 
 def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:

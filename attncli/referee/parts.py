@@ -88,32 +88,16 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Everything that the diagnosis knows.
+    """Everything that the diagnosis knows."""
 
-    Attributes
-    ----------
-    problem : Problem
-        In float64.
-    outputs : mapping of str to Judged
-    work : Work
-        How much may be done, shared by all questions about the same files.
-    averaged : bool
-        The weights are the mean of the heads.
-    doubtful : sequence of Place
-        Rows that look wrong; the textbook formula is measured there, too.
-    nan_rows : mapping of str to ndarray of bool (B, H, L)
-        Of outputs, rows that are NaN for a reason of their own: whatever is tried is NaN there.
-    inputs : Precision or None
-        The format of the inputs, where it has 16 bits.
-    """
-
-    problem: Problem
+    problem: Problem  # in float64
     outputs: Mapping[str, Judged]
-    work: Work
-    averaged: bool = False
-    doubtful: Sequence[Place] = ()
+    work: Work  # shared by all questions about the same files
+    averaged: bool = False  # the weights are the mean of the heads
+    doubtful: Sequence[Place] = ()  # rows that look wrong; the formula is measured there, too
+    # Rows (B, H, L) of outputs that are NaN for a reason of their own: all that is tried has them.
     nan_rows: Mapping[str, Bools] = field(default_factory=dict)
-    inputs: Precision | None = None
+    inputs: Precision | None = None  # the format of the inputs, where it has 16 bits
 
     @cached_property
     def files(self) -> dict[str, Array]:
@@ -187,23 +171,13 @@ def _fill(scores: Array | None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A part of a question on which mistakes are tried.
-
-    Attributes
-    ----------
-    question : Question
-    part : Part
-    files : mapping of str to ndarray
-        In the axes of the user where the case is whole, else the part of (B, H, L, ·).
-    whole : bool
-        It is all of the problem, and shapes are compared, too.
-    memory : Memory
-    """
+    """A part of a question on which mistakes are tried."""
 
     question: Question
     part: Part
+    # In the axes of the user where the case is whole, else the part of (B, H, L, ·).
     files: Mapping[str, Array]
-    whole: bool
+    whole: bool  # it is all of the problem, and shapes are compared, too
     memory: Memory = field(default_factory=Memory, repr=False)
     errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
     shapes: dict[object, bool] = field(default_factory=dict, repr=False)
@@ -305,11 +279,7 @@ class Case:
 class Cases:
     """The cases of a question, made when they are asked for.
 
-    Parameters
-    ----------
-    question : Question
-    by_part : bool
-        Try the heads and queries that are wrong by themselves, also of a small problem.
+    By part, heads and queries that are wrong are tried by themselves, also of a small problem.
     """
 
     def __init__(self, question: Question, *, by_part: bool = False) -> None:

@@ -394,7 +394,7 @@ def evaluate(
         for finish in pipe.finish:
             outputs = finish(run, outputs)
         if "context" in outputs:
-            outputs = outputs | {"context": projected_context(run, outputs["context"])}
+            outputs = outputs | {"context": _projected(run, outputs["context"])}
         for finish in pipe.behind:
             outputs = finish(run, outputs)
     return outputs
@@ -485,7 +485,7 @@ def _mix(run: Run, weights: Array, value: Array) -> Array:
     return together(weights, value, in_turn=run.pipe.in_turn)
 
 
-def projected_context(run: Run, context: Array) -> Array:
+def _projected(run: Run, context: Array) -> Array:
     """Return the context after its output projection, (B, 1, L, out); padded queries are 0."""
     output, precision = run.pipe.output, run.precision
     if output is None:

@@ -87,20 +87,11 @@ _MEMORY = 2**25 - 2**16
 
 @dataclass(frozen=True)
 class Searched:
-    """What searches found, and how far they came.
-
-    Attributes
-    ----------
-    causes : tuple of Cause
-    tried : int
-        How many mistakes and pairs were evaluated.
-    complete : bool
-        False where the limit came first.
-    """
+    """What searches found, and how far they came."""
 
     causes: tuple[Cause, ...] = ()
-    tried: int = 0
-    complete: bool = True
+    tried: int = 0  # mistakes and pairs
+    complete: bool = True  # False where the limit came first
 
     def __add__(self, other: Searched) -> Searched:
         complete = self.complete and other.complete
@@ -130,14 +121,7 @@ def _of_kernels(item: tuple[Fit, Group]) -> bool:
 
 
 class Search:
-    """The search for explanations of one question.
-
-    Parameters
-    ----------
-    question : Question
-    by_part : bool
-        Explain the heads and queries that are wrong by themselves, also of a small problem.
-    """
+    """The search for explanations of one question, or of the part of it that is wrong."""
 
     def __init__(self, question: Question, *, by_part: bool = False) -> None:
         self.question, self.work = question, question.work

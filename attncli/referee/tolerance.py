@@ -78,26 +78,14 @@ _TRIED_EPS = 2.0**-36
 
 
 class Plain(NamedTuple):
-    """The errors of the textbook formula in one output.
+    """The errors of the textbook formula in one output."""
 
-    Attributes
-    ----------
-    largest, excess : float
-        The largest absolute error, and the largest beyond one unit in the last place.
-    rms : float
-        The root mean square of the errors.
-    size, rms_answer : float
-        A typical element, and the root mean square of the answer.
-    rows : int
-        How many rows were measured.
-    """
-
-    largest: float = 0.0
-    excess: float = 0.0
-    rms: float = 0.0
-    size: float = 0.0
-    rms_answer: float = 0.0
-    rows: int = 0
+    largest: float = 0.0  # the largest absolute error
+    excess: float = 0.0  # the largest error beyond one unit in the last place of the element
+    rms: float = 0.0  # the root mean square of the errors
+    size: float = 0.0  # a typical element
+    rms_answer: float = 0.0  # the root mean square of the answer
+    rows: int = 0  # how many rows were measured
 
     def __or__(self, other: Plain) -> Plain:
         largest = [max(one, two) for one, two in zip(self[:5], other[:5], strict=True)]
@@ -107,13 +95,7 @@ class Plain(NamedTuple):
 def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
     """Return the tolerance that follows from the errors of the textbook formula.
 
-    Parameters
-    ----------
-    plain : Plain
-    precision : Precision
-        The format of the file.
-    digits : Digits
-        What printing took away.
+    Of a file in some format, with the digits that printing left.
     """
     # The root mean square of a few rows is itself uncertain.
     rms = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1))) * plain.rms
@@ -137,16 +119,8 @@ def plain_errors_of(
 ) -> dict[str, Plain]:
     """Return the errors of the textbook formula on a problem, or on parts of a large one.
 
-    Parameters
-    ----------
-    problem : Problem
-        In float64.
-    precisions : mapping of str to Precision
-        The format of each output.
-    places : sequence of Place
-        Rows of a large problem that are measured as well.
-    inputs : Precision, optional
-        The format of the inputs, where it has 16 bits.
+    Of a large problem, the rows at some places are measured as well. Inputs of 16 bits tell their
+    format.
     """
     pipe = pipeline_of(problem)
     total = dict.fromkeys(precisions, Plain())
@@ -182,21 +156,10 @@ def plain_errors(
     pipe: Pipeline,
     part: Part,
     precisions: Mapping[str, Precision],
-    exact: Outputs | None = None,
+    exact: Outputs | None = None,  # what `evaluate` makes of the part, if it is known
     inputs: Precision | None = None,
 ) -> dict[str, Plain]:
-    """Return the errors that a pipeline makes on a part when every step is rounded.
-
-    Parameters
-    ----------
-    pipe : Pipeline
-    part : Part
-    precisions : mapping of str to Precision
-    exact : dict, optional
-        What `evaluate` gives for it.
-    inputs : Precision, optional
-        The format of the inputs, where it has 16 bits.
-    """
+    """Return the errors that a pipeline makes on a part when every step is rounded."""
     exact = evaluate(pipe, part) if exact is None else exact
     run = Run(pipe, part, FLOAT64, None)
     made = {each: _rounded(run, each, exact) for each in set(precisions.values())}

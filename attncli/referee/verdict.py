@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Bools, File, Precision
 
 __all__ = [
-    "Compared",
     "Errors",
     "Judged",
     "canonical",
@@ -68,24 +67,13 @@ def distance(found: Array, answer: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """The errors of one output and what is tolerated, one by one and together.
+    """The errors of one output and what is tolerated, one by one and together."""
 
-    Attributes
-    ----------
-    error, answer : ndarray
-        |found − answer|, and the answer.
-    tolerance : Tolerance
-    stretch : Stretch or None
-        Queries that are wrong by themselves, where few elements of the whole are.
-    limits : ndarray or None
-        Beside such a stretch: how large an error in each row may be.
-    """
-
-    error: Array
+    error: Array  # |found − answer|
     answer: Array
     tolerance: Tolerance
-    stretch: Stretch | None = None
-    limits: Array | None = None
+    stretch: Stretch | None = None  # queries that are wrong by themselves
+    limits: Array | None = None  # beside such a stretch: how large an error in each row may be
 
     @cached_property
     def outside(self) -> Bools:
@@ -133,23 +121,12 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One output: the file beside the answer.
-
-    Attributes
-    ----------
-    file : File
-    answer : ndarray of float64
-        In the axes of the user; the file may have another shape.
-    tolerance : Tolerance
-        What the right answer earns, or was given.
-    errors : Errors or None
-        Of (B, H, L, ·); None where the shape is another one.
-    """
+    """One output: the file beside the answer."""
 
     file: File
-    answer: Array
-    tolerance: Tolerance
-    errors: Errors | None
+    answer: Array  # in the axes of the user; the file may have another shape
+    tolerance: Tolerance  # what the right answer earns, or was given
+    errors: Errors | None  # of (B, H, L, ·); None where the shape is another one
 
     @property
     def wrong(self) -> Bools | None:
