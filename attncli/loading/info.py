@@ -28,6 +28,8 @@ __all__ = ["FileInfo", "Survey", "inspect", "survey"]
 
 # Enough bytes to tell a picture from a table of numbers, and the most of a picture.
 _HEAD, _MOST_PICTURE = 4096, 1 << 28
+# A longer file is not looked at for labels where it is none of numbers.
+_MOST_LABELS = 1 << 22
 # 16 MB in float64; what is mapped is read once and not kept.
 _BLOCK = 1 << 21
 
@@ -115,9 +117,9 @@ def _picture(source: str) -> FileInfo | None:
 
 def _labels(source: str) -> tuple[str, ...] | None:
     """Return the words of a file of labels; None where it may be anything else."""
-    if not is_file(source):
+    opened = open_source(source) if is_file(source) else None
+    if opened is None or opened.size > _MOST_LABELS:
         return None
-    opened = open_source(source)
     try:
         words = read_words(opened)
     except InputError:

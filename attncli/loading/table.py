@@ -54,6 +54,8 @@ _POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
 _COMMA_PAIRS = re.compile(
     r"(?:[^,]*, *)?[-+]?\d*,\d+(?:[eE][-+]?\d+)?(?:, +[-+]?\d*,\d+(?:[eE][-+]?\d+)?)+ *"
 )
+# Among labels with NUL between them, one that does not begin as a word, as every number does.
+_NO_LETTER = re.compile(r"(?:\A|\0)(?![^\W\d_iInN])")
 # The lines that tell the separator, and bytes in which they are looked for.
 _LOOKED_AT, _SAMPLE = 20, 2**16
 # Shorter tables are read sooner than the parser of long ones is imported.
@@ -88,15 +90,14 @@ class _Table(NamedTuple):
 
     def rows(self) -> list[Row]:
         """Return the rows that are not blank."""
-        rows, reader, read = [], self.reader(), 0
+        rows: list[Row] = []
         try:
-            for cells in reader:
-                read = reader.line_num
-                if _is_row(cells):
-                    rows.append(cells)
-        except csv.Error as error:
+            rows.extend(self.reader())
+        except csv.Error as error:  # in the row behind those that are good
+            line = len(rows) + sum(cell.count("\n") for cells in rows for cell in cells) + 1
             what = f"expected a row of cells; found none ({error})"
-            raise self.wrong(what, read + 1, 1, _QUOTATION) from error
+            raise self.wrong(what, line, 1, _QUOTATION) from error
+        rows = [cells for cells in rows if len(cells) > 1 or (cells and cells[0].strip())]
         if self.separator == " ":  # blanks at the end of a line begin another cell
             rows = [cells if cells[-1] else cells[:-1] for cells in rows]
         return rows
@@ -109,13 +110,12 @@ class _Table(NamedTuple):
     def line_of(self, row: int, cells: Row, at: int) -> int:
         """Return the line on which a cell begins, of a row that is counted without blank ones."""
         reader = self.reader()
-        ends = (reader.line_num for found in reader if _is_row(found))
-        end: int = next(itertools.islice(ends, row, None))
-        return end - sum(cell.count("\n") for cell in cells[at:])
-
-
-def _is_row(cells: Row) -> bool:
-    return len(cells) > 1 or bool(cells and cells[0].strip())
+        for found in reader:
+            if len(found) > 1 or (found and found[0].strip()):
+                if row == 0:
+                    break
+                row -= 1
+        return int(reader.line_num) - sum(cell.count("\n") for cell in cells[at:])
 
 
 def read_table(source: Source) -> LoadedArray:
@@ -366,6 +366,8 @@ def _ragged(table: _Table, rows: list[Row]) -> InputError:
 
 def _refuse_numbers_among_labels(table: _Table, rows: list[Row], top: int) -> None:
     labels = [cells[0] for cells in rows[top:]]
+    if _NO_LETTER.search("\0".join(labels)) is None:  # sooner than one by one
+        return
     number = next((at for at, label in enumerate(labels) if is_numeric(label)), None)
     if number is not None:
         word = next((label for label in labels if not is_numeric(label)), rows[0][0])
