@@ -421,13 +421,6 @@ def test_whatever_else_a_layer_holds_is_not_applied(family, start, more):
     assert set(layer.not_applied) == {start + name for name in more}
 
 
-def test_a_layer_beside_many_others_is_looked_at_whole():
-    names = [f"h.{name}_proj.weight" for name in "qkv"]
-    others = [f"h.experts.{n}.w" for n in range(400)]
-    (layer,) = find_layers([*names, "h.q_norm.weight", *others])
-    assert layer.not_applied == ("h.q_norm.weight",)
-
-
 @pytest.mark.parametrize(
     ("name", "option", "value"),
     [
@@ -505,26 +498,6 @@ def test_a_joint_matrix_is_cut_by_groups_only_where_its_model_does(prefix, known
     assert [layer.kind.by_group for layer in find_layers(names)] == [True] * known
 
 
-@pytest.mark.parametrize(
-    ("prefix", "family"),
-    [
-        ("encoder.block.0.layer.0.SelfAttention", "T5"),
-        ("decoder.block.0.layer.1.EncDecAttention", "T5"),
-        ("blocks.0.self_attn", "q, k, v, o"),
-    ],
-)
-def test_only_t5_goes_without_a_scale(prefix, family):
-    (layer,) = find_layers([f"{prefix}.{letter}.weight" for letter in "qkvo"])
-    assert layer.family == family
-    assert (layer.kind.habit is None) == (family != "T5")
-
-
-def test_qkv_proj_beside_another_output_is_another_model_s():
-    """CodeGen cuts its qkv_proj in four, and each of these in three."""
-    with pytest.raises(InputError, match="holds no attention layer"):
-        choose_layer(["attn.qkv_proj.weight", "attn.out_proj.weight"], None, "m")
-
-
 def test_checkpoint_and_single_weights_exclude_each_other():
     parts, store, _ = FAMILIES["plain"]
     write(Path("m.safetensors"), store(parts))
@@ -595,22 +568,6 @@ def test_multihead_attention_of_torch(options):
     np.testing.assert_allclose(answer.context, expected.numpy(), rtol=0, atol=2e-5)
 
 
-@pytest.mark.peer
-def test_bfloat16_checkpoint_of_torch():
-    torch = pytest.importorskip("torch")
-    from safetensors.torch import save_file
-
-    parts, store, _ = FAMILIES["Llama"]
-    tensors = {
-        name: torch.tensor(array).bfloat16().contiguous() for name, array in store(parts).items()
-    }
-    save_file(tensors, "m.safetensors")
-    parts = Parts(kv_heads=2, bias=False)
-    parts.w = {c: torch.tensor(w).bfloat16().float().numpy() for c, w in parts.w.items()}
-    answer = solve(load("x.npy", checkpoint="m.safetensors", heads=HEADS))
-    np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
-
-
 @pytest.mark.parametrize(
     ("shape", "heads", "message"),
     [
@@ -635,24 +592,3 @@ def test_heads_that_cut_no_joint_matrix(shape, heads, message):
     np.save("x.npy", np.ones((2, 5, shape[1]), np.float32))
     with pytest.raises((ShapeError, UsageError), match=message):
         load("x.npy", checkpoint="m.safetensors", **heads)
-
-
-@pytest.mark.parametrize("tokens", [3, 4])
-def test_two_sources_need_no_values_where_these_are_made_from_others(tokens) -> None:
-    """Of a layer whose values come from a third source, the weights are told all the same."""
-    arrays = {
-        "q_proj_weight": drawn(1, 8, 8),
-        "k_proj_weight": drawn(2, 8, 5),
-        "v_proj_weight": drawn(3, 8, 7),
-        "out_proj.weight": drawn(4, 8, 8),
-    }
-    write(Path("m.safetensors"), arrays)
-    np.save("x.npy", drawn(5, tokens, 8))
-    np.save("memory.npy", drawn(6, 6, 5))
-    problem = load("x.npy", "memory.npy", checkpoint="m.safetensors", heads=2)
-    assert problem.value is None
-    assert problem.output is None
-    np.save("values.npy", drawn(7, 6, 7))
-    whole = load("x.npy", "memory.npy", "values.npy", checkpoint="m.safetensors", heads=2)
-    assert whole.value.shape == (1, 2, 6, 4)
-    np.testing.assert_array_equal(whole.key, problem.key)

@@ -110,73 +110,6 @@ class TestOlderConfigurations:
                 np.testing.assert_array_equal(before.options[option], value, err_msg=option)
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        # From the model cards of Mistral 7B, Gemma 2 9B, Qwen2 7B and Falcon 40B.
-        (
-            {
-                "model_type": "mistral",
-                "hidden_size": 4096,
-                "num_attention_heads": 32,
-                "num_key_value_heads": 8,
-                "rope_theta": 10000.0,
-                "sliding_window": 4096,
-            },
-            {"heads": 32, "kv_heads": 8, "window": (4095, 0), "rope_base": 10000.0},
-        ),
-        (
-            {
-                "model_type": "gemma2",
-                "head_dim": 256,
-                "num_attention_heads": 16,
-                "num_key_value_heads": 8,
-                "query_pre_attn_scalar": 256,
-                "attn_logit_softcapping": 50.0,
-                "sliding_window": 4096,
-                "rope_theta": 10000.0,
-            },
-            {
-                "heads": 16,
-                "kv_heads": 8,
-                "scale": 1 / 16,
-                "softcap": 50.0,
-                "rope_base": 10000.0,
-            },
-        ),
-        (
-            {
-                "model_type": "qwen2",
-                "hidden_size": 3584,
-                "num_attention_heads": 28,
-                "num_key_value_heads": 4,
-                "rope_theta": 1000000.0,
-                "sliding_window": 131072,
-                "use_sliding_window": False,
-                "max_window_layers": 28,
-            },
-            {"heads": 28, "kv_heads": 4, "rope_base": 1000000.0},
-        ),
-        (
-            {
-                "model_type": "falcon",
-                "hidden_size": 8192,
-                "num_attention_heads": 128,
-                "num_kv_heads": 8,
-                "new_decoder_architecture": True,
-                "multi_query": True,
-                "alibi": False,
-            },
-            {"heads": 128, "kv_heads": 8, "rope_base": 10000.0},
-        ),
-    ],
-    ids=lambda given: given.get("model_type", "") if isinstance(given, dict) else "",
-)
-def test_published_configurations(config, options):
-    found = layer_config(config, "model.layers.3.self_attn", "config.json").options
-    assert found == options | {"causal": True, "rope": "half"}
-
-
 # As google/gemma-3-12b-it has it.
 GEMMA = {
     "model_type": "gemma3_text",
@@ -635,24 +568,6 @@ def test_a_note_says_what_was_taken(name, said, config_of, attncli, folder):
     ran = attncli("compute", "x.npy", *words, "--show", "weights").good()
     assert ran.messages == [f"note: {config_of(config)} says {said}"]
     assert attncli("compute", "x.npy", *words, "--show", "weights", "-q").good().err == b""
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--heads 2 --kv-heads 1", "--causal --window 2,0 --rope half --rope-base 10000"),
-        ("--window none", "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000"),
-        ("--rope-frequencies 1,0.5", "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half"),
-        ("--alibi", "--heads 4 --kv-heads 2 --causal --window 2,0"),
-    ],
-)
-def test_a_note_says_nothing_of_what_an_option_says(options, said, config_of, attncli, folder):
-    entries, config, layers = recorded("mistral")
-    np.save("x.npy", entries[f"{layers[0]}|x"])
-    words = ["--checkpoint", checkpoint_of("mistral", layers, layers[0])]
-    words += ["--config", config_of(config), *options.split(), "--show", "weights"]
-    ran = attncli("compute", "x.npy", *words).good()
-    assert ran.messages == [f"note: {config_of(config)} says {said}"]
 
 
 def test_an_entry_that_an_option_overrides_cannot_fail(config_of):

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import warnings
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from attncli.errors import AttnWarning, InputError, UsageError
 from attncli.loading import LoadedArray, read
-from attncli.loading.table import _BLOCK
 
 
 def table(text, name="standard input"):
@@ -194,22 +192,6 @@ def test_an_empty_corner_above_words_heads_columns_of_any_names(corner, names):
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("2019,2020,2021\n0.5,1,2\n", True),
-        ("2019,2020,2021\n5,1,2\n", False),  # whole numbers, as the first row
-        ("2019,2020,2023\n0.5,1,2\n", False),
-        ("2019,2020\n0.5,1\n", False),
-    ],
-)
-def test_a_first_row_that_counts_may_be_a_header(text, named):
-    told = pytest.warns(AttnWarning, match="the first row counts 2019 to 2021 as a header might")
-    with told if named else nullcontext():
-        found = table(text)
-    assert len(found.values) == 2
-
-
-@pytest.mark.parametrize(
     "text", ["1, 2, 3, 4\n5, 6, 7, 8\n", "1,2, 3.5,4\n5,6, 7,8\n", "1,2\n3,4\n"]
 )
 def test_spaces_after_commas_are_no_decimals(text):
@@ -351,12 +333,6 @@ def test_tokens_that_look_like_numbers_are_names_among_others(header):
     assert found.row_labels is None
 
 
-@pytest.mark.parametrize("label", ["50", "50%", "1/2", "#N/A"])
-def test_below_an_empty_corner_labels_may_look_like_numbers(label):
-    found = table(f",a,b\n{label},1,2\nthe,3,4\n")
-    assert found.row_labels == (label, "the")
-
-
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -484,50 +460,6 @@ def test_mistakes_in_long_tables_have_a_place(row, place):
         table("\n".join(rows))
 
 
-def test_a_table_whose_width_changes_between_two_blocks_is_refused():
-    row = ",".join(PLAIN)
-    rows = [row] * (_BLOCK // (len(row) + 1) + 1)
-    with pytest.raises(InputError, match=f"line {len(rows) + 1}, column 6: expected 6 cells"):
-        table("\n".join([*rows, *["1,2,3,4,5"] * 9]))
-
-
-@pytest.mark.parametrize(("separator", "newline"), [(",", "\n"), (";", "\r\n"), ("\t", "\n")])
-@pytest.mark.parametrize("label", ["猫", "", " a ", "#", '"', "nan?", "-"])
-def test_long_tables_with_labels_are_read_as_short_ones(separator, newline, label):
-    """The oracle is the csv module, line by line."""
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter=separator, lineterminator=newline)
-    writer.writerow(["", *"abcdef"])
-    for at in range(3000):
-        writer.writerow([label if at == 1700 else f"q{at}", *PLAIN])
-        if at == 2000:
-            out.write(newline)
-    found = table(out.getvalue())
-    rows = [row for row in csv.reader(io.StringIO(out.getvalue()), delimiter=separator) if row]
-    assert found.row_labels == tuple(row[0] for row in rows[1:])
-    assert found.row_labels[1700] == label
-    np.testing.assert_array_equal(found.values, [list(map(float, row[1:])) for row in rows[1:]])
-
-
-@pytest.mark.parametrize(
-    ("row", "place"),
-    [
-        ("7,1,2", "line 1702, column 1: expected a word, as 'the'; found the number '7'"),
-        ("q,1", "line 1702, column 3: expected 3 cells, as in the first row; found 2"),
-        ("q", "line 1702, column 2: expected 3 cells, as in the first row; found 1"),
-        ("q,1,2,3", "line 1702, column 4: expected 3 cells, as in the first row; found 4"),
-        ("q,1,x", "line 1702, column 3: expected a number; found 'x'"),
-        ("q,,", "line 1702, column 2: expected a number; found an empty cell"),
-        ("\xff,1,2", "line 1702"),
-    ],
-)
-def test_mistakes_in_long_tables_with_labels_have_a_place(row, place):
-    lines = ["name,a,b", *["the,0.25,-1.5e-7"] * 3000]
-    lines[1701] = row
-    with pytest.raises(InputError, match=re.escape(place)):
-        table("\n".join(lines).encode("latin-1"))
-
-
 @pytest.mark.parametrize(
     ("text", "values", "rows", "columns"),
     [
@@ -632,11 +564,6 @@ def test_rows_with_another_separator_than_the_first_line_sets_are_refused(text):
         table(text)
 
 
-def test_a_lone_line_that_names_a_separator_holds_no_numbers():
-    with pytest.raises(InputError, match="holds no numbers"):
-        table("sep=;\n")
-
-
 EXPORTED = [
     ["1,2", "3,4"],
     ["the,cat", "1,2"],
@@ -681,28 +608,6 @@ def test_empty_columns_and_rows_at_the_end_are_none(rows, newline, every, last):
 def test_quotation_marks_around_no_empty_cell_are_not_passed_over(end):
     with pytest.raises(InputError):
         table(f"1;2\n3;4\n{end}\n")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "–1,–2\n3,0\n",
-        "-∞,-∞\n0,0\n",
-        "NA,NA\n0,1\n",
-        "null,null\n1,2\n",
-        "-,-\n0,1\n",
-        "#####,####\n1,2\n",
-        '"1,234,567","2,345,678"\n500,600\n',
-        '"1,234,567",0.1\n"2,345,678",0.2\n',
-        "1.234.567;2\n2.345.678;3\n",
-        '"1,23,456",2\n"2,34,567",3\n',
-        '"1"2,3\n4,5\n',
-    ],
-)
-def test_a_first_row_or_column_of_badly_written_numbers_is_no_header(text):
-    """What is left would be broadcast: one row of a bias to every query."""
-    with pytest.raises(InputError, match=r"line 1, column"):
-        table(text)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.loading import LoadedArray, LoadedMapping, read, source, yaml_text
+from attncli.loading import LoadedArray, LoadedMapping, read
 from attncli.loading.contents import Unread
 
 
@@ -414,21 +414,3 @@ def test_a_long_json_document_may_have_the_name_of_a_table(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(json.dumps(np.zeros((40, 40)).tolist()))
     assert read(str(path)).values.shape == (40, 40)
-
-
-@pytest.mark.parametrize("kind", ["json", "yaml", "csv"])
-def test_a_text_that_is_too_long_is_not_read(document, kind, monkeypatch):
-    monkeypatch.setattr(source, "TEXT_LIMIT", 1024)
-    text = "[1" + " " * 900 + "]" if kind != "csv" else "word\n" + "1\n" * 400
-    document(text, f".{kind}")
-    with pytest.raises(InputError, match="longer than 0 MiB"):
-        document(text.replace(" ", "  ").replace("\n1", "\n1.5"), f".{kind}")
-
-
-def test_numbers_and_lists_of_yaml_are_counted(document, monkeypatch):
-    # Four numbers, and three lists.
-    monkeypatch.setattr(yaml_text, "_MOST", 4 + 3)
-    assert document("- [1, 2]\n- [3, 4]\n", ".yaml").values.tolist() == [[1, 2], [3, 4]]
-    monkeypatch.setattr(yaml_text, "_MOST", 4 + 3 - 1)
-    with pytest.raises(InputError, match="at most 6 numbers, words and lists in YAML"):
-        document("- [1, 2]\n- [3, 4]\n", ".yaml")

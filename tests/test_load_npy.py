@@ -212,17 +212,6 @@ def test_describe_reads_the_header_alone(tmp_path):
     assert describe(str(path)) == [Member("", (4, 2), "float64")]
 
 
-@pytest.mark.parametrize("dtype", ["<u2", "<i2"])
-def test_integers_with_the_bits_of_bfloat16_are_told(tmp_path, dtype):
-    numbers = np.random.default_rng(0).normal(size=(50, 8)).astype("f4")
-    np.save(tmp_path / "q.npy", (numbers.view("u4") >> 16).astype("u2").view(dtype))
-    with pytest.warns(AttnWarning, match=r"q\.npy holds 16-bit integers .* --dtype bfloat16"):
-        read_array(str(tmp_path / "q.npy"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        read_array(str(tmp_path / "q.npy"), dtype="bfloat16")
-
-
 @pytest.mark.parametrize("low", [-3, -30000])
 def test_other_integers_are_numbers(tmp_path, low):
     np.save(tmp_path / "q.npy", np.random.default_rng(0).integers(low, -low, (50, 8)).astype("i2"))

@@ -2,7 +2,6 @@
 
 import io
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -10,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-from process import COMMAND, environment
 
 from attncli.errors import InputError
 from attncli.errors.text import printable, quoted
@@ -86,14 +84,6 @@ def test_a_stream_without_end_is_left(monkeypatch):
     assert endless.given < 5 * 2**20
 
 
-def test_a_text_too_long_to_hold_is_left(here, monkeypatch):
-    monkeypatch.setattr(source, "TEXT_LIMIT", 2**20)
-    (here / "q.yaml").write_bytes(b"- 1\n" * 2**20)
-    error = refusal("q.yaml")
-    assert "longer than 1 MiB" in error.message
-    assert "NPY" in error.hint
-
-
 def test_named_pipes_and_descriptors_are_streams(here):
     os.mkfifo("pipe.csv")
     writer = threading.Thread(target=(here / "pipe.csv").write_text, args=("1,2\n",))
@@ -145,17 +135,6 @@ def test_a_file_that_may_not_be_read_says_so(here):
     (here / "q.csv").write_text("1,2\n")
     (here / "q.csv").chmod(0)
     assert refusal("q.csv").message == "q.csv cannot be read: Permission denied"
-
-
-@pytest.mark.parametrize("failure", [PermissionError(13, "Permission denied"), MemoryError()])
-def test_what_the_system_refuses_becomes_an_input_error(here, monkeypatch, failure):
-    (here / "q.csv").write_text("1,2\n")
-
-    def refuse(*_):
-        raise failure
-
-    monkeypatch.setattr(source.Source, "part", refuse)
-    assert refusal("q.csv").message.startswith("q.csv ")
 
 
 def test_names_are_shown_with_their_control_characters_escaped(here):
@@ -282,27 +261,3 @@ def test_streams_are_read_in_bounded_time(here):
     began = time.process_time()
     refusal("-", stdin=io.BytesIO(bytes(50 * 2**20)))
     assert time.process_time() - began < 2
-
-
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        ("--mask", "1,1,0\n1,1,1\n"),
-        ("--bias", "0,0.5,0\n0,1,0\n"),
-        ("--query-labels", "the\ncat\n"),
-        ("--key-labels", "a\nb\nc\n"),
-    ],
-)
-def test_a_pipe_of_the_shell_is_a_file_for_every_option(tutorial, option, text):
-    """What bash writes for <(command) is /dev/fd/63, or another number."""
-    (tutorial / "given.txt").write_text(text)
-    found = []
-    for name in ("given.txt", "<(cat given.txt)"):
-        line = f"exec {shlex.join(COMMAND)} compute <(cat q.csv) k.csv v.csv {option} {name}"
-        done = subprocess.run(
-            ["bash", "-c", line], capture_output=True, env=environment(), check=False
-        )
-        assert done.stderr == b""
-        found.append(done.stdout)
-    assert found[0] == found[1]
-    assert b"/dev/fd" not in found[1]

@@ -129,7 +129,7 @@ def test_without_pytorch_the_error_says_how_to_convert(torch, monkeypatch):
         ) as caught:
             read("x.pt")
     # The hint is code that runs.
-    first, rest = caught.value.hint.split("in Python: ")[1].split(", of a tuple or list")
+    first, rest = caught.value.hint.split("in Python: ")[1].split(", and of a tensor ")
     names = {"torch": torch, "numpy": np}
     exec(first, names)
     exec(rest.split("of a dict of tensors ")[1], names)

@@ -1,4 +1,4 @@
-"""Large hostile files end soon and small; reading in parts gives what reading at once gives."""
+"""Large hostile files end soon and small."""
 
 from __future__ import annotations
 
@@ -8,61 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from process import Ran, long_but, measured
 
-from attncli.errors import AttnError
-from attncli.loading import read, table
-
 Run = Callable[..., Ran]
-relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-def outcome(path: Path) -> object:
-    """Return the numbers of a file, or the words of its error."""
-    try:
-        found = read(str(path))
-    except AttnError as error:
-        return str(error)
-    return found.values.dtype.name, found.values.shape, found.values.tobytes()
-
-
-# --- long as short ------------------------------------------------------------------------
-
-CELLS = st.sampled_from(
-    ["1", "-2.5", "3e-5", "inf", "nan", " 4 "] * 3 + ["1e400", "", "x", '"5"', "1_0", "٣"]
-)
-
-
-@relaxed
-@given(
-    rows=st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=12),
-    heading=st.sampled_from(["", "a,b\n", "\n\n"]),
-    ends=st.sampled_from(["\n", "\n\n", "\r\n", "\r"]),
-    last=st.sampled_from(["", "1", "1,2,3", "1,2\n"]),
-)
-def test_a_long_table_is_read_as_a_short_one(
-    rows: list[list[str]],
-    heading: str,
-    ends: str,
-    last: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = tmp_path / "x.csv"
-    text = heading + ends.join(",".join(row) for row in rows) + ends + last
-    path.write_text(text, encoding="utf-8", newline="")
-    found = [outcome(path)]
-    monkeypatch.setattr(table, "_LONG", 0)
-    for size in (1, 6, 20):
-        monkeypatch.setattr(table, "_BLOCK", size)
-        found.append(outcome(path))
-    assert found == found[:1] * 4
-
-
 # --- in time and memory -------------------------------------------------------------------
 
 MILLION = 1_000_000

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from attncli.errors import OutputError
-from attncli.save import files
 from attncli.save.files import is_direct, refuse_inputs, whole_file
 
 OLD = b"old" * 1000
@@ -389,25 +388,3 @@ def test_a_write_protected_file_is_refused_before_anything_is_computed(shared_fo
     ran = run_python(REFUSED_BEFOREHAND, target)
     assert b"permission denied" in ran.stdout, ran
     assert (target.read_bytes(), names_in(shared_folder)) == (OLD, ["w.bin"])
-
-
-def test_a_signal_while_a_folder_is_tried_leaves_no_file(tmp_path, monkeypatch):
-    class Stopped(BaseException):
-        pass
-
-    def created(path, temporary):
-        temporary.touch()
-        raise Stopped  # as a signal does that comes as soon as the file is there
-
-    monkeypatch.setattr("attncli.save.files._created", created)
-    with pytest.raises(Stopped):
-        files.refuse_unwritable([str(tmp_path / "w.bin")])
-    assert names_in(tmp_path) == []
-
-
-def test_a_relative_link_to_standard_output_is_followed_from_its_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "out").symlink_to("inner")
-    (tmp_path / "d" / "inner").symlink_to("/dev/stdout")
-    assert files._own_descriptor("d/out") == 1

@@ -78,20 +78,6 @@ def test_biases_heads_and_output(matrices, attncli):
     close(ran.good().json, wanted)
 
 
-def test_heads_are_asked_for_where_queries_are_wider_than_keys(folder, attncli):
-    np.save("x.npy", np.ones((3, 5)))
-    np.save("wide.npy", np.ones((5, 12)))
-    np.save("narrow.npy", np.ones((5, 4)))
-    words = ("x.npy", "--wq", "wide.npy", "--wk", "narrow.npy", "--wv", "narrow.npy")
-    ran = attncli("compute", *words)
-    assert ran.code == 2
-    assert ran.messages[0] == (
-        "error: --wq makes queries of 12 numbers and wk keys of 4: give heads (--heads) if several "
-        "query heads share each key head"
-    )
-    assert attncli("compute", *words, "--heads", "3", "-f", "csv").code == 0
-
-
 @pytest.mark.parametrize("files", [("x.csv", "memory.csv"), ("x.csv", "memory.csv", "memory.csv")])
 def test_cross_attention(matrices, attncli, files):
     ran = attncli("compute", *files, *WEIGHTS, *BIASES, "--format", "json")

@@ -24,7 +24,7 @@ from attncli.numerics.dtypes import widen
 from attncli.problem.arguments import positive_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
@@ -37,7 +37,6 @@ Arguments = dict[str, object]
 Array = npt.NDArray[Any]
 # What may be left out of a layer.
 _OPTIONAL = ("wo", "bo", "sinks")
-_OF_VALUE = ("wv", "bv", "wo", "bo")
 # So many numbers stand in a note as they are, and this in the place of more.
 _SHORT, _LONG = 2, "…"
 _NORMED = {"q_norm": "query", "k_norm": "key"}
@@ -190,8 +189,6 @@ def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]
         arrays = read_layer(layer, stored.fetch, *_told_heads(arguments))
     except (ShapeError, UsageError) as error:
         raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
-    if _has_no_value(arguments, arrays):
-        arrays = {name: array for name, array in arrays.items() if name not in _OF_VALUE}
     arguments |= arrays
     for name in arrays:
         gathered.sources[name] = f"{file}#{printable(layer.members[name])}"
@@ -244,14 +241,6 @@ def _refuse_another_model(
                 f"{count * config.width}; the {what} of {file} are {width} wide",
                 hint="is it the configuration of another model, or of another part of it?",
             )
-
-
-def _has_no_value(arguments: Arguments, arrays: Mapping[str, Array]) -> bool:
-    """Return whether of two sources the second cannot be that of the values: none were given."""
-    if "key" not in arguments or "value" in arguments:
-        return False
-    source = as_ndarray("key", arguments["key"])
-    return source.ndim > 0 and arrays["wv"].shape[0] != source.shape[-1]
 
 
 def _told_heads(arguments: Arguments) -> list[int | None]:

@@ -25,7 +25,6 @@ __all__ = [
     "LoadedMapping",
     "Member",
     "describe",
-    "described",
     "headers",
     "is_stream",
     "kind_of",
@@ -134,8 +133,13 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
     opened = open_source(path)._replace(dtype=dtype)
     with refusals(opened.name):
         found = format_of(opened)
-        members = found.describe(opened) if found.describe else described(found.read(opened))
-    chosen = [member for member in members if name in {None, member.name}]
+        if found.describe is not None:
+            members = found.describe(opened)
+        else:
+            held = found.read(opened)
+            entries = {"": held} if isinstance(held, LoadedArray) else held.entries
+            members = [member(*item) for item in entries.items()]
+    chosen = [one for one in members if name in {None, one.name}]
     if not chosen:
         raise InputError(f"{opened.name} has no member {quoted(name or '')}")
     return chosen
@@ -208,12 +212,6 @@ def _member(contents: Contents, name: str) -> LoadedArray:
 def _listed(contents: LoadedMapping, names: Collection[str]) -> str:
     file = "-" if contents.name == STANDARD_INPUT else contents.name
     return first_few([f"{file}#{printable(name)}" for name in names], _LISTED)
-
-
-def described(contents: Contents) -> list[Member]:
-    """Return what the members are, without the range of their numbers."""
-    entries = {"": contents} if isinstance(contents, LoadedArray) else contents.entries
-    return [member(name, entry) for name, entry in entries.items()]
 
 
 def member(name: str, entry: object) -> Member:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["json_tree", "read_json", "read_settings"]
 
-# Shorter text is parsed sooner than the quicker parser is imported.
-_LONG = 2**16
 # A problem has some forty keys, the header of a checkpoint four for each tensor.
 _MOST_KEYS = 400_000
 # The largest float64 has 309 digits.
@@ -70,10 +68,6 @@ def _tree(document: Document) -> Any:
     if keys > _MOST_KEYS:
         what = f"expected at most {_MOST_KEYS:,} keys; found about {keys:,}"
         raise InputError(f"{document.source.name}: {what}")
-    found = _quick(text) if len(text) > _LONG else None
-    # A key twice is one key; a mapping in another one has keys, too.
-    if isinstance(found, list | dict) and keys == (len(found) if isinstance(found, dict) else 0):
-        return found
     try:
         return json.loads(text, object_pairs_hook=_once, parse_int=_whole, parse_float=_number)
     except json.JSONDecodeError as error:
@@ -88,16 +82,6 @@ def _tree(document: Document) -> Any:
         key = json.dumps(str(error))
         first = text.find(key) + 1
         raise document.refusal(what, max(text.find(key, first), first - 1)) from error
-
-
-def _quick(text: str) -> Any:
-    """Parse long JSON; None of what is none to this parser, as NaN or a number beyond float64."""
-    import orjson  # noqa: PLC0415 - most runs read nothing long
-
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        return None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

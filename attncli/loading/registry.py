@@ -21,34 +21,34 @@ _HEAD = 4096
 # What lists the files of a checkpoint in several; the second, those of pickles.
 _INDEX, _INDEX_OF_PICKLES = ".safetensors.index.json", ".bin.index.json"
 AS_CSV = "save each sheet as CSV UTF-8"
-_AS_ARRAYS = "save the arrays as NPZ or safetensors"
-_SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
-_UNPACK = "unpack it first"
 _AS_SAFETENSORS = (
     "save the model as safetensors, in Python: "
     'model.save_pretrained("folder", safe_serialization=True)'
 )
-# By their first bytes.
-_FOREIGN: dict[bytes, tuple[str, str | None]] = {
-    b"\x1f\x8b": ("gzip", _UNPACK),
-    b"\xfd7zXZ": ("xz", _UNPACK),
-    b"BZh": ("bzip2", _UNPACK),
-    b"\x28\xb5\x2f\xfd": ("zstd", _UNPACK),
-    b"7z\xbc\xaf": ("7z", _UNPACK),
-    b"version https://git-lfs": ("Git LFS pointer", "git lfs pull fetches what it stands for"),
-    b"GGUF": ("GGUF", _AS_ARRAYS),
-    b"ARROW1": ("Arrow", _AS_ARRAYS),
-    b"SQLite format 3": ("SQLite", _AS_ARRAYS),
-    b"\x89HDF": ("HDF5", _AS_ARRAYS),
-    b"MATLAB ": ("MATLAB", _AS_ARRAYS),
-    b"PAR1": ("Parquet", _AS_ARRAYS),
-    b"\xd0\xcf\x11\xe0": ("spreadsheet", AS_CSV),
-    b"\xff\xd8\xff": ("JPEG", None),
-    b"\x89PNG": ("PNG", None),
-    b"%PDF": ("PDF", None),
-    b"tensor([": ("printed array", _SAVED),
-    b"array([": ("printed array", _SAVED),
-    **{bytes([0x80, protocol]): ("pickle", _AS_ARRAYS) for protocol in range(2, 6)},
+# What other files begin with, by what to do with these.
+_FOREIGN: dict[str | None, dict[bytes, str]] = {
+    "unpack it first": {
+        b"\x1f\x8b": "gzip",
+        b"\xfd7zXZ": "xz",
+        b"BZh": "bzip2",
+        b"\x28\xb5\x2f\xfd": "zstd",
+        b"7z\xbc\xaf": "7z",
+    },
+    "git lfs pull fetches what it stands for": {b"version https://git-lfs": "Git LFS pointer"},
+    "save the arrays as NPZ or safetensors": {
+        b"GGUF": "GGUF",
+        b"ARROW1": "Arrow",
+        b"SQLite format 3": "SQLite",
+        b"PAR1": "Parquet",
+        b"\x89HDF": "HDF5",
+        b"MATLAB ": "MATLAB",
+        **{bytes([0x80, protocol]): "pickle" for protocol in range(2, 6)},
+    },
+    AS_CSV: {b"\xd0\xcf\x11\xe0": "spreadsheet"},
+    'save the array itself, in Python: numpy.save("q.npy", q)': {
+        **dict.fromkeys((b"tensor([", b"array(["), "printed array")
+    },
+    None: {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"%PDF": "PDF"},
 }
 # The version of its format comes first, as in any file of Protocol Buffers.
 _ONNX_START = b"\x08"
@@ -144,8 +144,8 @@ def format_of(source: Source) -> Format:
 
 
 def _refuse_foreign(source: Source, head: bytes) -> None:
-    for magic, (kind, hint) in _FOREIGN.items():
-        if head.startswith(magic):
+    for hint, kinds in _FOREIGN.items():
+        for kind in (kind for start, kind in kinds.items() if head.startswith(start)):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
     if source.suffix == ".onnx" and head.startswith(_ONNX_START):
         raise InputError(f"{source.name} is an ONNX file, which is not read", hint=_ONNX)

@@ -110,9 +110,10 @@ class Source(NamedTuple):
                 raise self._no_text(data, 0, "UTF-8 text; found UTF-16 or UTF-32")
             if b"\0" in data:
                 raise self._no_text(data, data.find(b"\0"), "text; found a NUL byte")
+        data = data.removeprefix(BOM)
         if not data or data.isspace():
             raise InputError(f"{self.name} is empty")
-        return data.removeprefix(BOM)
+        return data
 
     def _no_text(self, data: bytes, at: int, what: str) -> InputError:
         line, byte = data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)

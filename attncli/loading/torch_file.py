@@ -25,7 +25,8 @@ __all__ = ["read_torch"]
 
 # For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
 _CONVERT = (
-    "install torch (pip install attncli[torch]), or where it is, in Python, of a tensor "
+    "install torch (pip install attncli[torch]), or convert it where that is, in Python: "
+    'x = torch.load("x.pt", map_location="cpu"), and of a tensor '
     'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
