@@ -346,9 +346,9 @@ def _shapes(case: Case, pipe: Pipeline) -> list[tuple[str, tuple[int, ...]]]:
             # It comes back to the axes of the right one, unless the output projection is lost.
             lost = case.pipe.output is not None and pipe.output is None
             shape = (*right[:3], heads * pipe.value.shape[3]) if lost else right
-            # Values of another width make a context of that width, if nothing cuts it.
+            # Other queries and values make a context of their size, if nothing cuts it.
             if pipe.output is None and not lost and pipe.finish == case.pipe.finish:
-                shape = (*right[:3], pipe.value.shape[3])
+                shape = (*right[:2], queries, pipe.value.shape[3])
         if pipe.file.averaged and name == "weights":
             shape = (batch, 1, queries, keys)
         found.append((name, shape))

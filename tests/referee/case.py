@@ -29,8 +29,6 @@ CASES: dict[str, Case] = {}
 # Another module may be measured in the place of the package's own referee.
 check = import_module(os.environ.get("ATTNCLI_REFEREE", "attncli")).check
 SHAPE = (2, 4, 6, 8)
-# Cases that the referee does not name as it is; `run_corpus.py --later` runs them.
-LATER = frozenset({"torch/heads/heads_2"})
 
 
 @dataclass(frozen=True)
@@ -189,7 +187,7 @@ def add(name: str, names: Any, make: Any, *, later: bool = False, stated: Any = 
     if name in CASES:
         raise ValueError(f"two cases have the name {name}")
     found = frozenset(parts_of(each) for each in names)
-    CASES[name] = Case(name, name.partition("/")[0], found, make, later or name in LATER, stated)
+    CASES[name] = Case(name, name.partition("/")[0], found, make, later, stated)
 
 
 def _three(shapes: Any) -> list[tuple[int, ...]]:

@@ -141,10 +141,22 @@ family(
         "key_padding_mask_tiled_over_heads": lambda g: g.attend(
             np.tile(PADS, (4, 1)).reshape(2, 4, 1, 6)
         ),
+        "key_padding_mask_mirrored": lambda g: g.attend(_P[..., ::-1]),
         "key_padding_mask_ignored+unscaled": lambda g: g.attend(scale=1),
         "key_padding_mask_inverted+unscaled": lambda g: g.attend(~_P, scale=1),
     },
     options={"key_padding_mask": PADS},
+)
+family(
+    "padding/left",
+    {
+        "passes": lambda g: g.attend(g.j >= np.array([3, 1])[:, None, None, None]),
+        "key_padding_mask_mirrored": lambda g: g.attend(
+            g.j < np.array([9, 11])[:, None, None, None]
+        ),
+    },
+    shapes=(2, 4, 12, 8),
+    options={"key_padding_mask": np.arange(12) >= np.array([[3], [1]])},
 )
 _MASKS = np.array([[1, 1, 0, 1, 1, 0, 0, 1], [1] * 8, [0, 1] * 4], bool)
 family(

@@ -202,6 +202,10 @@ family(
     "reports/weights in 8 bits",
     {
         "normalised_weights_in_int8": lambda g: np.round(g.weights() * 127) / 127 @ g.v,
+        "normalised_weights_in_int8_scaled": lambda g: _in_steps(g.weights()) @ g.v,
+        "weights_in_int8": lambda g: (
+            _in_steps(_powers(g)) @ g.v / _powers(g).sum(-1, keepdims=True)
+        ),
         **{
             f"normalised_weights_in_{f}": lambda g, f=f: _float8(g.weights(), f) @ g.v
             for f in GRIDS
@@ -209,6 +213,17 @@ family(
     },
     shapes=((1, 2, 20, 16), (1, 2, 30, 16)),
 )
+
+
+def _in_steps(array):
+    """Round to 127 steps up to the largest number."""
+    step = array.max() / 127
+    return np.round(array / step) * step
+
+
+def _powers(g):
+    scores = g.scores()
+    return np.exp(scores - scores.max(-1, keepdims=True))
 
 
 def _codes(array):

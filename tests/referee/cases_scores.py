@@ -114,7 +114,6 @@ family(
     "inputs/other rows",
     {"key_as_query": lambda g: g.attend(q=g.k)},
     shapes=((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4)),
-    later=True,
 )
 family(
     "inputs/causal",

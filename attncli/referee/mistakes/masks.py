@@ -232,15 +232,7 @@ ROWS.add("segment_ids_of_first_entry", _numbered, lambda ids: ids[:1])
 
 
 def placed(pipe: Pipeline, offsets: Offsets, *, unasked: bool = False) -> Pipeline | None:
-    """Return the pipeline whose causal rule and window lie at other offsets.
-
-    Parameters
-    ----------
-    pipe : Pipeline
-    offsets : tuple of int
-    unasked : bool
-        A causal rule is added that the problem does not state.
-    """
+    """Place causal rule and window at other offsets; or add a causal rule that is not asked for."""
     visible = pipe.problem.visible
     if unasked:
         return None if visible.causal else pipe.with_rule("causal", causal(offsets))

@@ -343,12 +343,6 @@ _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
 }
 
 
-def _larger(form: str, name: str, _: str) -> tuple[str, ...]:
-    """Return the names of the same kind of norm with larger epsilons."""
-    alike = [other for other, _ in _KINDS if other[:3] == name[:3]]
-    return tuple(form.format(other) for other in alike[: alike.index(name)])
-
-
 def _embeddings(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
     """Do something to the embeddings before they are projected."""
 

@@ -248,6 +248,7 @@ _FLOAT8 = (
     Grid("float8_e4m3fn", 448.0, _float8(3, -6)),
     Grid("float8_e5m2", 57344.0, _float8(2, -14)),
 )
+_GRIDS = (_INT8, *_FLOAT8)
 # Which numbers share a scale: the axes of (B, H, L or S, D); None for no scale.
 _SHARING: dict[tuple[str, str], tuple[int, ...] | None] = {
     ("", "without a scale"): None,
@@ -307,7 +308,7 @@ def _values_by_k_scale(pipe: Pipeline, grid: Grid) -> Pipeline:
     return made.then("operands", ("value", lambda _, rows: rows * times))
 
 
-for _grid, (_part, _names) in product((_INT8, *_FLOAT8), _QUANTIZED.items()):
+for _grid, (_part, _names) in product(_GRIDS, _QUANTIZED.items()):
     ROWS.family(
         "{2}_in_{0}{1}",
         _quantized,
@@ -320,39 +321,44 @@ for _grid, (_part, _names) in product((_INT8, *_FLOAT8), _QUANTIZED.items()):
 ROWS.family(
     "cache_in_{}_values_by_k_scale",
     _values_by_k_scale,
-    {grid.name: (grid,) for grid in (_INT8, *_FLOAT8)},
+    {grid.name: (grid,) for grid in _GRIDS},
 )
 
 
 def _exponentials_on(pipe: Pipeline, grid: Grid, block: int) -> Pipeline:
-    """Store the exponentials, as float32 is rounded to a grid."""
+    """Store the exponentials, whose largest is 1, as float32 is rounded to a grid."""
     require(pipe.value is not None, pipe.shape[3] > block)
 
     def rounding(powers: Array) -> Array:
-        return grid.stored(powers.astype(np.float32)).astype(np.float64)
+        return grid.stored(powers.astype(np.float32), _whole(grid)).astype(np.float64)
 
     return after(
         pipe.but(codes=True), lambda weights: rounded_exponentials(weights, rounding, block)
     )
 
 
-def _normalised_on(pipe: Pipeline, grid: Grid) -> Pipeline:
-    """Store the weights behind the softmax; int8 with steps of 1/127."""
+def _whole(grid: Grid) -> Array | None:
+    """Return the scale of numbers from 0 to 1: 1 becomes the largest number of int8."""
+    return np.ones(1) if grid is _INT8 else None
+
+
+def _normalised_on(pipe: Pipeline, grid: Grid, size: Callable[[Array], Any]) -> Pipeline:
+    """Store the weights behind the softmax, with one scale made of them all."""
     require(pipe.value is not None)
-    size = np.asarray(1.0) if grid is _INT8 else None
-    return after(pipe.but(codes=True), lambda weights: grid.stored(weights, size))
+    return after(pipe.but(codes=True), lambda weights: grid.stored(weights, size(weights)))
 
 
 ROWS.family(
     "weights_in_{}{}",
     _exponentials_on,
-    {(grid.name, *_BESIDE[n]): (grid, n) for grid in _FLOAT8 for n in (0, 64, 128)},
+    {(grid.name, *_BESIDE[n]): (grid, n) for grid in _GRIDS for n in (0, 64, 128)},
 )
 ROWS.family(
     "normalised_weights_in_{}",
     _normalised_on,
-    {grid.name: (grid,) for grid in (_INT8, *_FLOAT8)},
+    {grid.name: (grid, lambda _, own=grid: _whole(own)) for grid in _GRIDS},
 )
+ROWS.add("normalised_weights_in_int8_scaled", _normalised_on, _INT8, np.max)
 
 
 # Sums of 16 bits.
@@ -429,24 +435,16 @@ def _held(
     rounded, top = _IN_LOOPS[fmt], tops_so_far(weights, block)
     powers = (weights / top).astype(np.float32)
     powers = rounded(powers) if short else powers
-    value = np.repeat(value, max(1, weights.shape[1] // value.shape[1]), axis=1)
-    added = _in_blocks(powers, block, 3) @ _in_blocks(value.astype(np.float32), block, 2)
-    rows = np.moveaxis(top[..., ::block], -1, 0)
-    factors = (np.concatenate([rows[:1], rows[:-1]]) / rows)[..., None].astype(np.float32)
-    held = np.zeros(added.shape[1:], np.float32)
-    for more, factor in zip(added, factors, strict=True):
-        held = held * factor
+    value = np.repeat(value, max(1, weights.shape[1] // value.shape[1]), axis=1).astype(np.float32)
+    held, before = np.zeros(1, np.float32), top[..., :1]
+    for start in range(0, powers.shape[-1], block):
+        part = slice(start, start + block)
+        now = top[..., start, None]
+        held = held * (before / now).astype(np.float32)
         held = rounded(held) if rescaled else held
-        held = rounded(held + more)
+        held = rounded(held + powers[..., part] @ value[..., part, :])
+        before = now
     return np.asarray(held * top[..., -1:])
-
-
-def _in_blocks(array: Array, size: int, axis: int) -> Array:
-    """Return blocks of keys one after the other, the last one filled with zeros."""
-    ends = [(0, -array.shape[axis] % size if at == axis else 0) for at in range(array.ndim)]
-    whole = np.pad(array, ends)
-    shape = (*whole.shape[:axis], -1, size, *whole.shape[axis + 1 :])
-    return np.moveaxis(whole.reshape(shape), axis, 0)
 
 
 def _holding(
