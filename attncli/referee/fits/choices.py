@@ -32,8 +32,8 @@ __all__ = ["FITTINGS"]
 _MOST_LEFT = 0.5
 # Components of a head that one part or one block may hold.
 _PARTS, _BLOCKS = 32, (16, 64)
-# Positions that queries are off; chunks of a sequence.
-_NEAR_STEPS, _MOST_CHUNKS = 64, 64
+# Positions that queries are off.
+_NEAR_STEPS = 64
 # Of argmax, and of top-k.
 _COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
@@ -110,7 +110,7 @@ def _components_told(value: tuple[slice, bool], pipe: Pipeline) -> tuple[str, ..
     return which, str(pipe.width), f", and scaled by 1/√{count}" if with_scale else ""
 
 
-# Positions of the rotary embedding: a few off, or from 0 again after every chunk.
+# Positions of the rotary embedding that are a few off.
 
 
 def _steps(case: Case) -> Iterable[int]:
@@ -120,21 +120,6 @@ def _steps(case: Case) -> Iterable[int]:
     far = {queries, keys, abs(keys - queries), *(2**n for n in range(6, keys.bit_length()))}
     steps = sorted({*range(1, _NEAR_STEPS), *far} - {0})
     return (sign * step for step in steps for sign in (-1, 1))
-
-
-def _sizes(case: Case) -> Iterable[int]:
-    """Return how many tokens a chunk may have; large ones first, whose first rows are alike."""
-    if case.pipe.rope is None:
-        return ()
-    keys = case.problem.shape[3]
-    parts = {keys // n for n in range(2, min(_MOST_CHUNKS, keys // 2) + 1) if keys % n == 0}
-    powers = {2**n for n in range(1, keys.bit_length()) if 2**n < keys}
-    return sorted(parts | powers, reverse=True)
-
-
-def _restarting(pipe: Pipeline, size: int, *, keys: bool) -> Pipeline:
-    made = pipe.but(query_positions=pipe.query_positions % size)
-    return made.but(key_positions=pipe.key_positions % size) if keys else made
 
 
 # An input that is written row by row and read column by column, or the other way round.
@@ -183,18 +168,6 @@ CHOICES = (
         values=_steps,
         put=lambda pipe, step: pipe.but(query_positions=pipe.query_positions + step),
         words=lambda step, _: (counted(abs(step), "position"), "late" if step > 0 else "early"),
-    ),
-    Choice(
-        name="rope_query_positions_restart",
-        values=_sizes,
-        put=partial(_restarting, keys=False),
-        words=lambda size, _: (f"{size:,}",),
-    ),
-    Choice(
-        name="rope_positions_restart",
-        values=_sizes,
-        put=partial(_restarting, keys=True),
-        words=lambda size, _: (f"{size:,}",),
     ),
     Choice(
         name="strongest_keys",

@@ -22,13 +22,13 @@ from attncli.referee.fits.numbers import few_digits
 from attncli.referee.fits.rows import TYPICAL, Rows, shown_by
 from attncli.referee.fits.table import Fitting, at_first, found, needs_of, told
 from attncli.referee.formats import Array, Bools, Ints, short_of
-from attncli.referee.pipeline import Outputs, Part, Pipeline, Run, evaluate
+from attncli.referee.pipeline import Part, Pipeline, Run, evaluate
 from attncli.referee.tolerance import root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from attncli.referee.mistakes.table import Mistake
+    from attncli.referee.mistakes.table import Change, Mistake
     from attncli.referee.parts import Case
 
 __all__ = ["FITTINGS", "SHOWN", "ranges", "whole_counts"]
@@ -41,8 +41,8 @@ _TELLING, _NEAR, _LOSS = 30.0, 0.1, 1e-6
 # Where values are nearly linearly dependent, the context no longer determines the weights; a weight
 # that is less is as good as 0, as a share of what is tolerated.
 _DEPENDENT, _NOTHING = 1e-3, 1 / 32
-# Weights that say that a mask is no accident; keys that are told.
-_LEAST_WEIGHTS, _NAMED = 4, 3
+# Weights that say that a mask is no accident.
+_LEAST_WEIGHTS = 4
 # Somebody chose the share that is dropped; less than this is rounding error.
 _LEAST_SHARE = 1e-3
 
@@ -66,17 +66,10 @@ def counted_keys(case: Case) -> Mistake | None:
         made = pipe.with_step("again", again, before="hide" if "hide" in pipe.order else None)
         return made if pipe.sinks is None else made.but(sinks=pipe.sinks + times[0, -1])
 
-    alike = (counts == counts[0]).all()
-    pairs = [
-        ("" if alike else f" in batch entry {b}", said)
-        for b, own in enumerate(counts[:1] if alike else counts)
-        if (said := " and ".join(_words(own)))
-    ]
-    return found(
-        "counted_keys",
-        change,
-        told(pairs, "").replace("  ", " ").strip(),
-    )
+    if (counts == counts[0]).all():
+        return found("counted_keys", change, _words(counts[0]))
+    pairs = ((f"in batch entry {b}", _words(own)) for b, own in enumerate(counts))
+    return found("counted_keys", change, told(pairs, ":"))
 
 
 def _counts(case: Case) -> Array | None:
@@ -138,14 +131,15 @@ def whole_counts(products: Array, error: float, usual: Array | None = None) -> I
     return None
 
 
-def _words(counts: Array) -> list[str]:
+def _words(counts: Array) -> str:
     """Say which keys, and whether the sink, do not count once."""
     keys, sink = counts[:-1], int(counts[-1])
     words = [
         f"keys {ranges(np.flatnonzero(keys == count))} count {_times(count)}"
         for count in dict.fromkeys(keys[keys != 1].tolist())
     ]
-    return words + ([f"the sink counts {_times(sink)}"] if sink != 1 else [])
+    words += [f"the sink counts {_times(sink)}"] if sink != 1 else []
+    return " and ".join(words) or "each key counts once"
 
 
 def _times(count: int) -> str:
@@ -206,22 +200,22 @@ def another_mask(cases: Sequence[Case]) -> Mistake | None:
         return None
     right = {case.part: _seen(case) for case in cases}
     masks = {case.part: _mask_of(case, own) for case, own in zip(cases, shown, strict=True)}
-    if _telling(masks, right) < _LEAST_WEIGHTS:
+    other = [masks[part][(masks[part] != own).any(axis=-1)] for part, own in right.items()]
+    # The weight of a key that is seen alone is 1, whatever its score: only others tell something.
+    if sum(int(np.maximum(rows.sum(axis=-1) - 1, 0).sum()) for rows in other) < _LEAST_WEIGHTS:
         return None
+
+    def rule(run: Run) -> Bools:
+        return masks.get(run.part, np.ones((1, 1, 1, 1), np.bool_))
 
     def change(pipe: Pipeline) -> Pipeline:
         # An output projection knows padded queries by their rule.
         kept = {name: rule for name, rule in pipe.rules.items() if name == "query_lengths"}
-
-        def rule(run: Run) -> Bools:
-            if run.part in masks:
-                return masks[run.part]
-            plain = Run(pipe, run.part, run.precision, run.memory)
-            return np.asarray(plain.seen_by(*pipe.rules))
-
         return pipe.but(rules={**kept, "mask": rule})
 
-    return found("another_mask", change, _difference(masks, right))
+    hidden = sum(int(np.count_nonzero(own & ~masks[part])) for part, own in right.items())
+    more = sum(int(np.count_nonzero(masks[part] & ~own)) for part, own in right.items())
+    return found("another_mask", change, f"{hidden:,}", f"{more:,}")
 
 
 def _seen(case: Case) -> Bools:
@@ -243,113 +237,43 @@ def _mask_of(case: Case, shown: _Shown) -> Bools:
     return ~blind & np.where(expected > shown.least, ~shown.zero(expected), _seen(case))
 
 
-def _telling(masks: dict[Part, Bools], right: dict[Part, Bools]) -> int:
-    """Return how many weights of rows with another mask follow from the others of their row.
-
-    The weight of a key that is seen alone is 1, whatever its score.
-    """
-    return sum(
-        int(np.maximum(mask.sum(axis=-1) - 1, 0)[(mask != right[part]).any(axis=-1)].sum())
-        for part, mask in masks.items()
-    )
-
-
-def _difference(masks: dict[Part, Bools], right: dict[Part, Bools]) -> str:
-    """Say how many pairs are wrongly hidden or seen, and list the keys if they are few."""
-    words = []
-    for what, other in (
-        ("hides what should be seen", [right[part] & ~mask for part, mask in masks.items()]),
-        ("shows what should be hidden", [mask & ~right[part] for part, mask in masks.items()]),
-    ):
-        count, of = sum(int(np.count_nonzero(e)) for e in other), sum(e.size for e in other)
-        keys = np.unique(np.concatenate([np.nonzero(each)[-1] for each in other]))
-        where = f"keys {ranges(keys)}, in " if len(keys) <= _NAMED else ""
-        if count:
-            words.append(f"it {what}: {where}{count:,} of {of:,} pairs of query and key")
-    return ", and ".join(words)
-
-
-# Weights, or numbers of a context, that are dropped, and the others divided by 1 − p.
+# Weights that are dropped.
 
 
 def dropout(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that weights were dropped out, and the others raised."""
-    shown = _all_shown(cases)
-    if shown is None:
+    """Return the mistake that weights were dropped out, and the others divided by 1 − p."""
+    shown = _all_shown(cases) or []
+    kept = _kept(cases, shown)
+    if all(own.all() for own in kept.values()):
         return None
-    zeros = [own.zero(case.right["weights"]) for own, case in zip(shown, cases, strict=True)]
-    return _dropped("dropout", cases, [own.weights for own in shown], [1 - zero for zero in zeros])
+    pairs = [
+        (own.weights[kept[case.part]], case.right["weights"][kept[case.part]])
+        for case, own in zip(cases, shown, strict=True)
+    ]
+    known, right = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    share = _share(known, right) if right.any() else 0.0
+    if not _LEAST_SHARE <= share < 1:
+        return None
+    times = {part: own / (1 - share) for part, own in kept.items()}
+    return found("dropout", _multiplied(times), f"{share:.6g}")
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Mistake | None:
     """Return the mistake that some weights are 0, and the others as they should be."""
-    shown = _all_shown(cases)
-    if shown is None:
-        return None
-    zeros = [own.zero(case.right["weights"]) for own, case in zip(shown, cases, strict=True)]
-    if not any(zero.any() for zero in zeros):
-        return None
-    kept = {case.part: 1.0 - zero for case, zero in zip(cases, zeros, strict=True)}
-    return found(
-        "zeroed_weights",
-        lambda pipe: pipe.then("after", lambda run, weights: weights * kept.get(run.part, 1.0)),
+    kept = _kept(cases, _all_shown(cases) or [])
+    return (
+        None if all(o.all() for o in kept.values()) else found("zeroed_weights", _multiplied(kept))
     )
 
 
-def output_dropout(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that numbers of the context were dropped out, and the others raised."""
-    if not all("context" in case.files and case.comparable for case in cases):
-        return None
-    files = [case.canonical("context") for case in cases]
-    zeros = [
-        (file == 0) & (np.abs(case.right["context"]) > case.pipe.file.resolution)
-        for case, file in zip(cases, files, strict=True)
-    ]
-    return _dropped("output_dropout", cases, files, [1 - zero for zero in zeros])
+def _kept(cases: Sequence[Case], shown: Sequence[_Shown]) -> dict[Part, Bools]:
+    """Return which weights are not 0, or should be; nothing where weights do not show."""
+    pairs = zip(cases, shown, strict=False)
+    return {case.part: ~own.zero(case.right["weights"]) for case, own in pairs}
 
 
-def dropped_weights_negative(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that weights which dropout drops are written with a minus sign.
-
-    FlashAttention returns them so for its tests (``return_attn_probs``).
-    """
-    if any(shown_by(case) is None or "weights" not in case.files for case in cases):
-        return None
-    files = [case.canonical("weights") for case in cases]
-    return _dropped("dropped_weights_negative", cases, files, [1 - 2 * (f < 0) for f in files])
-
-
-def _dropped(
-    name: str, cases: Sequence[Case], files: Sequence[Array], signs: Sequence[Array]
-) -> Mistake | None:
-    """Return the mistake that numbers have these signs, and all are divided by 1 − p."""
-    of = "context" if name == "output_dropout" else "weights"
-    if all((sign == 1).all() for sign in signs):
-        return None
-    kept = [(sign != 0) & np.isfinite(file) for sign, file in zip(signs, files, strict=True)]
-    known = np.concatenate([file[at] for file, at in zip(files, kept, strict=True)])
-    right = np.concatenate(
-        [(s * c.right[of])[at] for s, c, at in zip(signs, cases, kept, strict=True)]
-    )
-    share = _share(known, right) if right.any() else 1.0
-    if name == "dropped_weights_negative" and abs(share) < _LEAST_SHARE:
-        share = 0.0
-    elif not _LEAST_SHARE <= share < 1:
-        return None
-    times = {case.part: sign / (1 - share) for case, sign in zip(cases, signs, strict=True)}
-
-    def of_weights(run: Run, weights: Array) -> Array:
-        return weights * times.get(run.part, 1.0)
-
-    def of_context(run: Run, outputs: Outputs) -> Outputs:
-        return {**outputs, "context": of_weights(run, outputs["context"])}
-
-    def change(pipe: Pipeline) -> Pipeline:
-        if of == "weights":
-            return pipe.then("after", of_weights)
-        return pipe.then("finish" if pipe.output is None else "behind", of_context)
-
-    return found(name, change, f"{share:.6g}")
+def _multiplied(times: Mapping[Part, Array]) -> Change:
+    return lambda pipe: pipe.then("after", lambda run, weights: weights * times.get(run.part, 1.0))
 
 
 def _share(known: Array, right: Array) -> float:
@@ -369,8 +293,6 @@ def _share(known: Array, right: Array) -> float:
 FITTINGS = (
     at_first(counted_keys, "counted_keys"),
     Fitting(dropout, of_part=True),
-    Fitting(output_dropout, of_part=True),
-    Fitting(dropped_weights_negative, needs_of("another_mask"), of_part=True),
 )
 # Made of everything that the weights of the files show: they explain much, but say little. The
 # mask of one head may be something else in the others.

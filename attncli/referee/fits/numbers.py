@@ -52,7 +52,7 @@ _SHOWN_OF_GAP = 0.1
 _EQUAL = 2e-3
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Quantity:
     """A number that bears on the answer.
 

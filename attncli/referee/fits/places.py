@@ -17,7 +17,7 @@ import numpy as np
 from attncli.numerics.dtypes import widen
 from attncli.referee.fits.table import at_first, found, told
 from attncli.referee.formats import Array, Ints
-from attncli.referee.pipeline import Outputs, Pipeline, Run, alibi, lengths_of, table
+from attncli.referee.pipeline import Outputs, Pipeline, Run, alibi, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,15 +41,9 @@ def _pairs(places: Places, own: Places) -> Iterator[tuple[str, str]]:
     if (entry == own_entry).all() and (head == head[0]).all():
         for h in np.flatnonzero(head[0] != own_head[0]):
             yield f"head {h}", f"head {head[0, h]}"
-    elif (head == own_head).all() and (entry == entry[:, :1]).all():
-        for b in np.flatnonzero(entry[:, 0] != own_entry[:, 0]):
-            yield f"batch entry {b}", f"batch entry {entry[b, 0]}"
-    else:
-        for b, h in np.argwhere((entry != own_entry) | (head != own_head)):
-            yield (
-                f"head {h} of batch entry {b}",
-                f"head {head[b, h]} of batch entry {entry[b, h]}",
-            )
+        return
+    for b, h in np.argwhere((entry != own_entry) | (head != own_head)):
+        yield f"head {h} of batch entry {b}", f"head {head[b, h]} of batch entry {entry[b, h]}"
 
 
 def _shows_heads(case: Case) -> str | None:
@@ -87,24 +81,13 @@ def _sinks_of(pipe: Pipeline, places: Places) -> Pipeline:
 
 def _sources(pipe: Pipeline) -> Iterator[_Source]:
     """Yield everything of which there may be one a head, or one a batch entry."""
-    problem, visible, heads = pipe.problem, pipe.problem.visible, pipe.shape[1]
+    problem, mask, heads = pipe.problem, pipe.problem.visible.mask, pipe.shape[1]
     value = () if pipe.value is None else (("key", "value"), ("value",))
     for names in (*value[:1], ("key",), *value[1:], ("query",)):
         shape = getattr(pipe, names[0]).shape[:2]
         yield _Source(" and ".join(names), shape, _reading(*names))
-    rules = {
-        "mask": visible.mask,
-        "key_padding_mask": None
-        if visible.key_padding_mask is None
-        else visible.key_padding_mask[:, None, None],
-        "kv_lengths": None
-        if visible.kv_lengths is None
-        else np.arange(pipe.shape[3]) < np.array(lengths_of(problem))[:, None, None, None],
-    }
-    for name, array in rules.items():
-        if array is not None:
-            read = partial(_ruled, name, array)
-            yield _Source(name, array.shape[:2], read)
+    if mask is not None:
+        yield _Source("mask", mask.shape[:2], lambda p, at: p.with_rule("mask", table(mask[at])))
     if problem.bias is not None:
         bias = widen(problem.bias, np.float64)
         yield _Source("bias", bias.shape[:2], lambda p, at: p.with_term("bias", table(bias[at])))
@@ -112,10 +95,6 @@ def _sources(pipe: Pipeline) -> Iterator[_Source]:
         yield _Source("ALiBi slope", (1, heads), _slopes_of)
     if pipe.sinks is not None:
         yield _Source("sink", (1, heads), _sinks_of)
-
-
-def _ruled(name: str, mask: Array, pipe: Pipeline, places: Places) -> Pipeline:
-    return pipe.with_rule(name, table(mask[places]))
 
 
 def misplaced_inputs(case: Case) -> Mistake | None:

@@ -18,7 +18,7 @@ from attncli.referee.pipeline import Pipeline, Run, alibi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem.problem import Problem
+    from attncli.problem.problem import Problem, Rope
     from attncli.referee.formats import Array
 
 __all__ = ["QUANTITIES", "SCALE"]
@@ -37,6 +37,10 @@ def _or_base_2(found: str, right: str) -> tuple[str, str, str]:
     is_ln_2 = math.isclose(float(found) / float(right), math.log(2), rel_tol=_NEAR)
     words = ": ln 2 times it, as if 2^x were taken and the scale alone multiplied with log₂ e"
     return found, right, words if is_ln_2 else ""
+
+
+def _base(rope: Rope | None) -> float | None:
+    return None if rope is None or rope.frequencies else rope.base
 
 
 def _with_base(pipe: Pipeline, base: float) -> Pipeline:
@@ -115,92 +119,47 @@ def _by(noun: str) -> Callable[[Array], tuple[str]]:
 
 
 SCALE = Quantity(
-    name="another_scale",
-    right=lambda problem: problem.scale,
-    put=lambda pipe, scale: pipe.but(scale=scale),
+    "another_scale",
+    lambda problem: problem.scale,
+    lambda pipe, scale: pipe.but(scale=scale),
     option=scaled,
     negative=True,
 )
 QUANTITIES = (
     SCALE,
     Quantity(
-        name="cosine_at_another_scale",
-        right=lambda problem: 1.0 if problem.score == "dot" else None,
-        put=lambda pipe, scale: pipe.but(score="cosine", scale=scale),
+        "cosine_at_another_scale",
+        lambda problem: 1.0 if problem.score == "dot" else None,
+        lambda pipe, scale: pipe.but(score="cosine", scale=scale),
         option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
     ),
+    Quantity("output_bias_repeated", _output_bias, _output_bias_times),
     Quantity(
-        name="output_bias_repeated",
-        right=_output_bias,
-        put=_output_bias_times,
-    ),
-    Quantity(
-        name="another_softcap",
-        right=lambda problem: problem.softcap,
-        put=lambda pipe, cap: pipe.but(softcap=cap),
+        "another_softcap",
+        lambda problem: problem.softcap,
+        lambda pipe, cap: pipe.but(softcap=cap),
         words=_or_base_2,
         option=lambda cap, _: f"--softcap {shortest(cap)}",
     ),
     Quantity(
-        name="softcap_unasked",
-        right=lambda problem: 1.0 if problem.softcap is None else None,
-        put=lambda pipe, cap: pipe.but(softcap=cap),
+        "softcap_unasked",
+        lambda problem: 1.0 if problem.softcap is None else None,
+        lambda pipe, cap: pipe.but(softcap=cap),
         option=lambda cap, _: f"--softcap {shortest(cap)}",
     ),
     Quantity(
-        name="another_rope_base",
-        right=lambda p: None if p.rope is None or p.rope.frequencies else p.rope.base,
-        put=_with_base,
+        "another_rope_base",
+        lambda problem: _base(problem.rope),
+        _with_base,
         turns=True,
         option=lambda base, _: f"--rope-base {shortest(base)}",
     ),
-    Quantity(
-        name="rope_positions_scaled",
-        right=_stated("rope"),
-        put=_positions_times,
-        turns=True,
-    ),
-    Quantity(
-        name="hidden_scores_lowered",
-        right=_hides,
-        put=_lowered,
-    ),
-    Quantity(
-        name="hidden_scores_set",
-        right=_hides,
-        put=lambda pipe, score: pipe.but(fill=score),
-    ),
-    Quantity(
-        name="another_alibi_factor",
-        right=_stated("alibi_slopes"),
-        put=_times("alibi"),
-        words=_or_base_2,
-    ),
-    Quantity(
-        name="another_bias_factor",
-        right=_stated("bias"),
-        put=_times("bias"),
-        words=_or_base_2,
-    ),
-    Quantity(
-        name="slopes_by_head",
-        right=_stated("alibi_slopes"),
-        put=_slopes_times,
-        axis=1,
-        words=_by("head"),
-    ),
-    Quantity(
-        name="scale_by_head",
-        right=_stated("query"),
-        put=_factors(1),
-        axis=1,
-        words=_by("head"),
-    ),
-    Quantity(
-        name="scale_by_query",
-        right=_stated("query"),
-        put=_factors(2),
-        axis=2,
-        words=_by("query"),
-    ),
+    Quantity("rope_positions_scaled", _stated("rope"), _positions_times, turns=True),
+    Quantity("hidden_scores_lowered", _hides, _lowered),
+    Quantity("hidden_scores_set", _hides, lambda pipe, score: pipe.but(fill=score)),
+    Quantity("another_alibi_factor", _stated("alibi_slopes"), _times("alibi"), words=_or_base_2),
+    Quantity("another_bias_factor", _stated("bias"), _times("bias"), words=_or_base_2),
+    Quantity("slopes_by_head", _stated("alibi_slopes"), _slopes_times, axis=1, words=_by("head")),
+    Quantity("scale_by_head", _stated("query"), _factors(1), axis=1, words=_by("head")),
+    Quantity("scale_by_query", _stated("query"), _factors(2), axis=2, words=_by("query")),
 )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attncli.errors.text import counted
 from attncli.referee.fits.table import at_first, found
 from attncli.referee.tolerance import finite_in_both, root_mean_square
 
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FITTINGS"]
 
-_WORDS = {
-    "b": ("batch entry", "batch entries"),
-    "h": ("head", "heads"),
-    "s": ("query", "queries"),
-    "k": ("key", "keys"),
-    "d": ("column", "columns"),
-}
 # What few numbers have in common says nothing of the rest. The bits that it takes to tell the ends
 # of a few axes.
 _LEAST, _CHOICE = 4, 4.0
@@ -57,7 +49,7 @@ def other_shape(case: Case) -> Mistake | None:
         if cut is None or np.unique(right[cut.answer]).size < _LEAST:
             return None
         cuts[name] = cut
-        words.append(_told(cut, letters, file.shape))
+        words.append(f"{_index(cut.file)} of the file is {name}{_index(cut.answer)}")
         pairs = zip(letters, cut.answer, strict=True)
         missing.append("".join(letter for letter, own in pairs if isinstance(own, int)))
 
@@ -75,7 +67,7 @@ def other_shape(case: Case) -> Mistake | None:
     return found(
         "one_part" if part else "other_length",
         change,
-        " and ".join(dict.fromkeys(words)),
+        " and ".join(words),
         choice=_CHOICE,
     )
 
@@ -135,20 +127,10 @@ def _ends(right: tuple[int, ...], file: tuple[int, ...], other: list[int]) -> It
         yield _Cut(tuple(answer), tuple(rest))
 
 
-def _told(cut: _Cut, letters: str, shape: tuple[int, ...]) -> str:
-    """Say what a file of a shape holds."""
-    fewer, more = [], []
-    for letter, own in zip(letters, cut.answer, strict=True):
-        if own != slice(None):
-            first, last = (own, own) if isinstance(own, int) else (own.start, own.stop - 1)
-            one, several = _WORDS[letter]
-            fewer.append(f"{one} {first}" if first == last else f"{several} {first} to {last}")
-    for letter, size, own in zip(letters[-len(shape) :], shape, cut.file, strict=True):
-        if isinstance(own, slice) and own.stop is not None:
-            count = counted(size - own.stop + own.start, *_WORDS[letter])
-            more.append(f"{count} more {'before' if own.start else 'behind'} them")
-    holds = [f"holds only {', '.join(fewer)}"] if fewer else []
-    return " and ".join(holds + ([f"has {' and '.join(more)}"] if more else []))
+def _index(own: tuple[slice | int, ...]) -> str:
+    """Write an index as NumPy does."""
+    parts = (f"{at.start}:{at.stop}" if isinstance(at, slice) else str(at) for at in own)
+    return f"[{', '.join(parts)}]".replace("None:None", ":")
 
 
 FITTINGS = (at_first(other_shape, "other_length"),)

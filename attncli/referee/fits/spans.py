@@ -17,7 +17,7 @@ from attncli.referee.fits.rows import Rows, shown_by
 from attncli.referee.fits.table import Fitting, found, needs_of, told
 from attncli.referee.formats import Array, Ints
 from attncli.referee.mistakes.masks import placed
-from attncli.referee.options import also_causal, placed_at, with_lengths
+from attncli.referee.options import placed_at, with_lengths
 from attncli.referee.pipeline import Pipeline, Run, band, causal, keys_of, lengths_of
 
 if TYPE_CHECKING:
@@ -243,11 +243,6 @@ def _stands(steps: Found, problem: Problem) -> tuple[str, ...]:
     return (there,)
 
 
-def _causal_and_lengths(lengths: Found, problem: Problem) -> str:
-    options = also_causal("top-left")(problem), with_lengths(lengths, problem, moved=False)
-    return " ".join(options) if all(options) else ""
-
-
 LENGTHS = Pattern(
     name="other_lengths",
     right=lambda p: None if p.visible.kv_lengths is None else lengths_of(p),
@@ -295,7 +290,6 @@ PATTERNS = (
             "causal", causal(pipe.offsets)
         ),
         words=_count_told,
-        option=_causal_and_lengths,
     ),
     Pattern(
         name="padding_on_the_left_unasked",

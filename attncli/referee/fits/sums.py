@@ -37,7 +37,8 @@ _AS_LIKELY, _LEAST = 16.0, 1e-16
 _NEAR_A_SINK, _NO_SINK, _NOTHING = 1e-4, -25.0, 8.0
 # Contexts have to differ by so many times as much as what a vector leaves. What is added to all
 # numbers is one number where it differs by such a share of itself.
-_LEAST_SPREAD, _LESS, _ALIKE, _SHOWN = 30.0, 0.5, 0.01, 3
+_LEAST_SPREAD, _LESS, _ALIKE = 30.0, 0.5, 0.01
+_AXES = ("batch entry", "head")
 
 
 def _added(case: Case) -> Array | None:
@@ -249,13 +250,11 @@ def _size(apart: Array) -> float:
 
 
 def _vector_told(vector: Array) -> str:
-    """Say what is added: one number where all are alike, or a vector."""
+    """Say what is added: one number where all are alike, or the first ones of a vector."""
     if vector.std() <= _ALIKE * abs(vector.mean()):
-        return f"about {vector.mean():.3g} is added to every number of the context"
-    whose = "of each head " * (vector.shape[1] > 1) + "of each batch entry " * (len(vector) > 1)
-    first = ", ".join(f"{number:.3g}" for number in vector[0, 0, 0, :_SHOWN])
-    more = ", …" if vector.shape[3] > _SHOWN else ""
-    return f"a vector {whose}is added to every context, the first one ({first}{more})"
+        return f"about {vector.mean():.3g}"
+    each = "".join(f" of each {n}" for n, m in zip(_AXES, vector.shape, strict=False) if m > 1)
+    return f"a vector{each} that begins with {vector[0, 0, 0, 0]:.3g}"
 
 
 FITTINGS = (

@@ -41,12 +41,10 @@ __all__ = ["FITTINGS"]
 _SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
 # So many equations for each page, at least.
 _EQUATIONS = 2
-# Of a page of zeros: keys, as all pairs of them are its ends; rows that are looked at; pairs that
-# are worked out; and what is told instead of something simpler leaves so much less.
-_MOST_ENDS, _ROWS, _NEAREST, _NEARER = 1024, 4, 64, 2.0
+# Of a page of zeros: keys, as all pairs of them are its ends; pairs that are worked out; and what is
+# told instead of something simpler leaves so much less.
+_MOST_ENDS, _NEAREST, _NEARER = 1024, 64, 2.0
 _KINDS = (("key", "value"), ("key",), ("value",))
-# Products of all rows with all tokens of all heads and columns.
-_MOST_PRODUCTS = 5e8
 # The batch entry and the key that is read at each place of a batch entry, (S,) each.
 Read = tuple["Ints", "Ints"]
 
@@ -98,12 +96,14 @@ def misplaced_tokens(case: Case) -> Mistake | None:
         or set(case.pipe.rules) != {"causal"}
         or any(case.pipe.offsets)
         or not 2 < queries <= keys
-        or math.prod(case.problem.shape) * case.right["context"].shape[3] > _MOST_PRODUCTS
     ):
         return None
     rows, own = Rows(case, {"causal"}), np.arange(keys)
+    cost = rows.scores.size * rows.value.shape[3]
     for sides in _KINDS:
-        case.question.work.spend(rows.scores.size * rows.value.shape[3])
+        if case.question.work.left < cost:
+            return None
+        case.question.work.spend(cost)
         each = [_decoded(rows, b, sides) for b in range(batch)]
         tokens = [one for one in each if one is not None]
         if len(tokens) == batch and any((one != own).any() for one in tokens):
@@ -247,12 +247,11 @@ def empty_pages(case: Case) -> Mistake | None:
         return None
     sums = _Sums(case)
     errors = np.abs(sums.file - case.right["context"]).max(axis=(1, 3))
-    worst = np.argsort(-errors, axis=None, kind="stable")[:_ROWS]
-    rows = [tuple(map(int, np.unravel_index(at, errors.shape))) for at in worst]
+    b, i = (int(n) for n in np.unravel_index(int(errors.argmax()), errors.shape))
     case.question.work.spend(len(_KINDS) * keys * keys)
     least, best = math.inf, None
     for names in _KINDS:
-        left, page = _emptied(case, sums, rows, names)
+        left, page = _emptied(sums, b, i, np.exp(-case.right["lse"][b, :, i]), names)
         if left < least / _NEARER:
             least, best = left, (names, page)
     if best is None:
@@ -267,21 +266,18 @@ def empty_pages(case: Case) -> Mistake | None:
 
 
 def _emptied(
-    case: Case, sums: _Sums, rows: Sequence[tuple[int, ...]], names: tuple[str, ...]
+    sums: _Sums, b: int, i: int, zero: Array, names: tuple[str, ...]
 ) -> tuple[float, tuple[int, int]]:
-    """Return what rows' sums leave where the best page of some inputs is zeros, and the page."""
-    known, changes = [], []
-    for b, i in rows:
-        own, lse = sums.of(b, i), case.right["lse"][b, :, i, 0]
-        shares = sums.shares[b, :, i].T[..., None]
-        if "key" in names:
-            with np.errstate(over="ignore"):
-                shares = np.where(shares > 0, np.exp(-lse)[:, None], 0)
-        away = sums.differences(b, i)
-        away = np.broadcast_to(-sums.file[b, :, i], away.shape) if "value" in names else away
-        known.append(own.sum(axis=0))
-        changes.append((shares * away).reshape(len(own), -1) - own)
-    right, change = np.concatenate(known), np.concatenate(changes, axis=1)
+    """Return what a row's sum leaves where the best page of some inputs is zeros, and the page.
+
+    ``zero`` (H, 1) is the share of a key of zeros.
+    """
+    own, shares, away = sums.of(b, i), sums.shares[b, :, i].T[..., None], sums.differences(b, i)
+    if "key" in names:
+        shares = np.where(shares > 0, zero, 0)
+    if "value" in names:
+        away = np.broadcast_to(-sums.file[b, :, i], away.shape)
+    right, change = own.sum(axis=0), (shares * away).reshape(len(own), -1) - own
     upto = np.concatenate([np.zeros((1, change.shape[1])), np.cumsum(change, axis=0)])
     # Near along one direction, which is quickly seen.
     along = np.random.default_rng(0).choice([-1.0, 1.0], len(right))
