@@ -56,7 +56,7 @@ def diagnose(question: Question) -> Diagnosis:
     return Diagnosis(
         explanations=causes,
         apart=_told_apart_by(question, search.cases, causes),
-        findings=findings,
+        findings=findings if causes else (*findings, *search.findings),
         scope=search.scope,
         tried=searched.tried,
         complete=searched.complete,

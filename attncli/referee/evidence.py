@@ -36,6 +36,7 @@ __all__ = [
     "is_evident",
     "leaves_less",
     "may_explain",
+    "tells",
 ]
 
 # Some 2^9 mistakes are tried and 2^14 pairs, so that one file in a thousand gets a false name. A
@@ -132,6 +133,11 @@ def free_numbers(case: Case, pipe: Pipeline) -> float:
     free = float(np.maximum(rows - 1, 0).sum())
     most = {"weights": free, "context": free, "lse": float(np.count_nonzero(rows))}
     return max(min(most.get(name, file.size), file.size) for name, file in case.files.items())
+
+
+def tells(cases: Sequence[Case], pipe: Pipeline, free: int) -> bool:
+    """Return whether files show more independent numbers than were fitted."""
+    return not free or sum(free_numbers(case, pipe) for case in cases) > free
 
 
 def is_evident(

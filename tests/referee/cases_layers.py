@@ -296,7 +296,6 @@ layers(
         "embeddings_added": lambda a: _out(a) + a.x,
         "unscaled": lambda a: _out(a, attended(*a.three(), scale=1)),
         "another_factor": lambda a: 2 * _out(a),
-        "output_dropout": lambda a: _dropped(_out(a)),
         "heads_reshaped_out": lambda a: _out(a, _reshaped(attended(*a.three()))),
     },
     output=True,
@@ -306,11 +305,6 @@ layers(
 def _reshaped(context):
     """Join heads without the transpose."""
     return np.ascontiguousarray(cut(context, HEADS)).reshape(context.shape)
-
-
-def _dropped(made):
-    kept = np.random.default_rng(1).random(made.shape) >= 0.5
-    return np.where(kept, made / 0.5, 0)
 
 
 GROUPS, WIDE = 2, 6

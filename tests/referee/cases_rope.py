@@ -172,8 +172,6 @@ family(
     {
         "rope_positions_scaled": lambda g: _both(g, lambda x, at: rotate(x, 0.25 * at)),
         "rope_queries_moved": lambda g: _turned(g, q=lambda x, at: rotate(x, at - 5)),
-        "rope_positions_restart": lambda g: _both(g, lambda x, at: rotate(x, at % 6)),
-        "rope_query_positions_restart": lambda g: _turned(g, q=lambda x, at: rotate(x, at % 6)),
     },
     shapes=(1, 1, 24, 8),
     options={"rope": HALF},

@@ -52,6 +52,22 @@ def test_one_number_everywhere_names_no_mistake(number):
     assert names_of(report) in ([], ["rows_not_written"], ["rows_of_nan"])
 
 
+@pytest.mark.parametrize(("rows", "name"), [(1, "another_scale"), (12, "scale_by_query")])
+def test_as_many_numbers_as_were_fitted_tell_nothing(rows, name):
+    """A query of two keys has one number to show, whatever its scale was."""
+    inputs = draw(0, (rows, 8), (2, 8), (2, 8))
+    g = Given(inputs)
+    factors = np.random.default_rng(1).uniform(0.2, 3, (rows, 1))
+    report = report_of(inputs, g.attend(scores=factors * g.scores()))
+    assert names_of(report) == []
+    assert any(name in words for words in report.diagnosis.findings)
+    # With a third key they do.
+    inputs = draw(0, (12, 8), (3, 8), (3, 8))
+    g = Given(inputs)
+    wrong = g.attend(scores=np.resize(factors, (12, 1)) * g.scores())
+    assert name in names_of(report_of(inputs, wrong))
+
+
 @pytest.mark.parametrize("wrong", [[[0.9, 0.1]], [[0.7071, 0.2929]]])
 def test_two_keys_tell_no_mistake(wrong):
     """Of two keys, some scale gives any weights whose order is right."""

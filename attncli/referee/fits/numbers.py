@@ -46,8 +46,8 @@ _AS_NEAR = 1.1
 _OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
 # 1/√n of a dimension, as near as float32 shows.
 _LEAST_ROOT, _AS_A_ROOT = 0.01, 1e-6
-# Digits that are left out change what is shown by so much of the difference.
-_SHOWN_OF_GAP = 0.1
+# Numbers that differ by less, as a share, are told with all their digits.
+_HARDLY = 1e-2
 # Numbers of heads or queries that differ by no more are one number for all.
 _EQUAL = 2e-3
 
@@ -236,23 +236,21 @@ def _mistake(quantity: Quantity, numbers: Array, right: float) -> Mistake | None
             *quantity.words(*_apart(number, right)),
             option=lambda problem: quantity.option(number, problem),
             choice=_choice(number),
+            free=1,
         )
     # One number for all queries that are wrong is another mistake, in a part of them.
     others = numbers[numbers != right] if quantity.axis == 2 else numbers
     if not others.size or np.ptp(others) <= _EQUAL * np.abs(others).max():
         return None
-    return found(quantity.name, lambda pipe: quantity.put(pipe, numbers), *quantity.words(numbers))
+    words = quantity.words(numbers)
+    return found(quantity.name, lambda pipe: quantity.put(pipe, numbers), *words, free=len(numbers))
 
 
 def _apart(number: float, right: float) -> tuple[str, str]:
-    """Return two numbers in few digits, or in so many that they look as far apart as they are."""
-    most = _SHOWN_OF_GAP * abs(number - right)
-
-    def few(exact: float, least: int) -> str:
-        shown = (float(f"{exact:.{digits}g}") for digits in range(least, 17))
-        return shortest(next((each for each in shown if abs(each - exact) <= most), exact))
-
-    return few(number, 6), few(right, 4)
+    """Return two numbers in few digits, or in all where they hardly differ."""
+    if abs(number - right) < _HARDLY * abs(right):
+        return shortest(number), shortest(right)
+    return f"{number:.6g}", f"{right:.4g}"
 
 
 def _choice(number: float) -> float:

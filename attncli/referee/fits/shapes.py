@@ -12,7 +12,7 @@ from attncli.referee.fits.table import at_first, found
 from attncli.referee.tolerance import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
@@ -64,12 +64,8 @@ def other_shape(case: Case) -> Mistake | None:
         return pipe.but(axes=axes)
 
     part = set("".join(missing)) <= set("bh") and all(missing)
-    return found(
-        "one_part" if part else "other_length",
-        change,
-        " and ".join(words),
-        choice=_CHOICE,
-    )
+    name = "one_part" if part else "other_length"
+    return found(name, change, " and ".join(words), choice=_CHOICE)
 
 
 def _letters(case: Case, name: str) -> str:
@@ -102,16 +98,15 @@ def _cuts(letters: str, right: tuple[int, ...], file: tuple[int, ...]) -> Iterat
         rest = tuple(right[at] for at in axes if at not in lost)
         few = math.prod(right[at] for at in lost) <= _MOST_PARTS
         if rest == file and few and {letters[at] for at in lost} <= set("bhs"):
-            for places in product(*(_places(letters[at], right[at]) for at in lost)):
+            # Of queries, the first or the last one may be all there is.
+            ends = (
+                range(0, right[at], max(1, (right[at] - 1) * (letters[at] == "s"))) for at in lost
+            )
+            for places in product(*ends):
                 own: list[slice | int] = [slice(None)] * len(right)
                 for at, place in zip(lost, places, strict=True):
                     own[at] = place
                 yield _Cut(tuple(own), (slice(None),) * len(file))
-
-
-def _places(letter: str, count: int) -> Sequence[int]:
-    """Return which one of an axis may be all there is: of queries, the first or the last."""
-    return range(count) if letter != "s" else (0, count - 1)
 
 
 def _ends(right: tuple[int, ...], file: tuple[int, ...], other: list[int]) -> Iterator[_Cut]:

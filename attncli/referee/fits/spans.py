@@ -310,13 +310,14 @@ PATTERNS = (
     ),
     Pattern(
         name="prefix_unasked",
-        right=lambda p: _each(p, 0, of=p.visible.causal and p.visible.window is None),
+        right=lambda p: _each(
+            p, 0, of=p.visible.causal and p.visible.window is None and p.shape[2] > 1
+        ),
         numbers=lambda problem: np.arange(problem.shape[3]),
         instead_of=("causal",),
         spans=lambda _, position, numbers: (0, np.maximum(numbers, position + 1)),
         put=_with_prefix,
         words=lambda prefixes, _: (_by_entry(prefixes, lambda n: counted(n, "key"), "has"),),
-        accepts=lambda _, problem: problem.shape[2] > 1,
     ),
     Pattern(
         name="chunks_unasked",
@@ -335,9 +336,10 @@ PATTERNS = (
     replace(
         WINDOW,
         name="window_unasked",
-        right=lambda p: _each(p, p.shape[3], of=p.visible.window is None),
         # Of a single query at the first key, a window is padding by another name.
-        accepts=lambda _, p: p.shape[2] > 1 or any(p.visible.offsets),
+        right=lambda p: _each(
+            p, p.shape[3], of=_reach(p) < 0 and (p.shape[2] > 1 or any(p.visible.offsets))
+        ),
         option=lambda numbers, _: f"--window {numbers[0]}",
     ),
 )

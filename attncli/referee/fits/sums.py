@@ -32,9 +32,8 @@ __all__ = ["FITTINGS"]
 _FEW_ROWS, _LEAST_ROWS, _MOST_PARTS = 4, 2, 256
 # A number of few digits is as likely as the median where it lies within so much of its scatter.
 _AS_LIKELY, _LEAST = 16.0, 1e-16
-# What differs so little from the stated sink is that sink; below the second no sink is told; what
-# is so little beside its scatter is nothing.
-_NEAR_A_SINK, _NO_SINK, _NOTHING = 1e-4, -25.0, 8.0
+# What differs so little from the stated sink is that sink.
+_NEAR_A_SINK = 1e-4
 # Contexts have to differ by so many times as much as what a vector leaves. What is added to all
 # numbers is one number where it differs by such a share of itself.
 _LEAST_SPREAD, _LESS, _ALIKE = 30.0, 0.5, 0.01
@@ -129,17 +128,15 @@ def another_sink(case: Case) -> Mistake | None:
     sinks = _sinks(case, right)
     if sinks is None or (sinks == right).all():
         return None
-    pairs = [
-        (f"head {h}", f"{new:.4g}" if new > _NO_SINK else "none")
-        for h, new in enumerate(sinks)
-        if new != right[h]
-    ]
-    option = "" if stated is not None else f"--sinks={','.join(map(shortest, sinks))}"
+    pairs = [(f"head {h}", f"{sinks[h]:.4g}") for h in np.flatnonzero(sinks != right)]
+    statable = stated is None and np.isfinite(sinks).all()
+    option = f"--sinks={','.join(map(shortest, sinks))}" if statable else ""
     return found(
         "another_sink",
         lambda pipe: pipe.but(sinks=sinks),
         told(pairs, "takes"),
         option=lambda _: option,
+        free=len(sinks),
     )
 
 
@@ -153,16 +150,12 @@ def _sinks(case: Case, right: Array) -> Array | None:
         amounts = added[:, head][np.isfinite(added[:, head])]
         if len(amounts) < _LEAST_ROWS:  # a sink of its own explains any one row
             return None
-        middle = np.median(amounts)
-        scatter = np.median(np.abs(amounts - middle)) / math.sqrt(len(amounts))
-        if np.abs(middle) <= _NOTHING * scatter:
+        if _typical(amounts) == 0:
             continue
         with np.errstate(all="ignore"):
             known = np.log(amounts + np.exp(own))
         known = known[np.isfinite(known)]
-        if len(known) < _LEAST_ROWS:
-            return None
-        new = _typical(known)
+        new = _typical(known) if known.size else own
         sinks[head] = new if abs(new - own) > _NEAR_A_SINK else own
     return sinks
 

@@ -41,8 +41,8 @@ __all__ = ["FITTINGS"]
 _SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
 # So many equations for each page, at least.
 _EQUATIONS = 2
-# Of a page of zeros: keys, as all pairs of them are its ends; pairs that are worked out; and what is
-# told instead of something simpler leaves so much less.
+# Of a page of zeros: keys, as all pairs of them are its ends; pairs that are worked out; and what
+# is told instead of something simpler leaves so much less.
 _MOST_ENDS, _NEAREST, _NEARER = 1024, 64, 2.0
 _KINDS = (("key", "value"), ("key",), ("value",))
 # The batch entry and the key that is read at each place of a batch entry, (S,) each.
@@ -62,12 +62,7 @@ def _reread(name: str, reads: Sequence[Read], sides: tuple[str, ...]) -> Mistake
         return pipe.but(**made)
 
     pairs = [pair for b, read in enumerate(reads) for pair in _told(b, *read)]
-    return found(
-        name,
-        change,
-        " and ".join(f"{side}s" for side in sides),
-        told(dict.fromkeys(pairs), "at"),
-    )
+    return found(name, change, " and ".join(f"{side}s" for side in sides), told(pairs, "at"))
 
 
 def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
@@ -180,15 +175,14 @@ class _Sums:
 def _has_pages(case: Case) -> bool:
     """Return whether a case is of plain keys and values, one a batch entry."""
     batch, _, _, keys = case.problem.shape
-    key = case.pipe.key
-    plain = set(case.pipe.rules) <= {"causal", "window", "kv_lengths", "query_lengths"}
     return (
         shown_by(case) == "context"
-        and plain
+        and set(case.pipe.rules) <= {"causal", "window", "kv_lengths", "query_lengths"}
         and case.pipe.sinks is None
-        and key.shape[0] == batch
+        and case.pipe.key.shape[0] == batch
         and bool(np.isfinite(case.canonical("context")).all())
         and batch * keys <= _MOST_KEYS
+        and batch * case.cells <= case.question.work.left
     )
 
 
@@ -198,16 +192,16 @@ def misread_pages(case: Case) -> Mistake | None:
         return None
     batch, _, _, keys = case.problem.shape
     sums = [_Sums(case, by) for by in range(batch)]
+    case.question.work.spend(batch * case.cells)
     errors = np.abs(sums[0].file - case.right["context"]).max(axis=(1, 3))
     reads = []
     for b in range(batch):
         own = np.full(keys, b), np.arange(keys)
         wrong = np.flatnonzero(errors[b] > case.pipe.file.resolution)
-        case.question.work.spend(batch * keys)
         if wrong.size:
             each = [of.of(b, int(wrong[-1])) for of in sums]
             read = _read(each, TYPICAL * case.pipe.file.resolution)
-            if read is None or case.question.work.over:
+            if read is None:
                 return None
             own = (b + read[0]) % batch, read[1]
         reads.append(own)

@@ -69,10 +69,8 @@ def _told(noun: str, masks: Sequence[Bools], change: Change) -> Mistake:
     heads = [tuple(np.flatnonzero(mask.any(axis=(0, 2, 3))).tolist()) for mask in masks]
     whole = all(mask[:, list(own)].all() for mask, own in zip(masks, heads, strict=True))
     if noun == "row" and whole and len({*heads}) == 1 and len(heads[0]) < masks[0].shape[1]:
-        heads_told = (
-            f"{'head' if len(heads[0]) == 1 else 'heads'} {first_few([*map(str, heads[0])])}"
-        )
-        return found("heads_not_written", change, heads_told)
+        noun = "head" if len(heads[0]) == 1 else "heads"
+        return found("heads_not_written", change, f"{noun} {first_few([*map(str, heads[0])])}")
     count, of = sum(int(np.count_nonzero(mask)) for mask in masks), sum(m.size for m in masks)
     return found(f"{noun}s_not_written", change, _so_many(count, of, noun))
 

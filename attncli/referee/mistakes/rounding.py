@@ -269,7 +269,7 @@ def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Ar
     """Return the largest magnitude of those that share a scale, in the whole problem."""
     key = "size", name, axes, id(pipe.query), id(pipe.key), id(pipe.value), id(pipe.rope)
     if key not in pipe.file.memory:
-        array = getattr(turned_inputs(pipe), name)
+        array = given(getattr(turned_inputs(pipe), name))
         pipe.file.memory[key] = pipe, np.abs(array).max(axis=axes, keepdims=True)
     return np.asarray(pipe.file.memory[key][1])
 

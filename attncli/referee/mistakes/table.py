@@ -227,6 +227,8 @@ class Mistake:
         It rounds something in a way that is not known: what it leaves is as large as its roundings.
     choice : float or None
         Of one with a fitted number: how much was free to choose, in bits.
+    free : int
+        How many numbers were fitted: the output has to show more than that.
     family : str
         The name with {} for its parameter; the name itself where it has none.
     """
@@ -246,6 +248,7 @@ class Mistake:
     pattern: bool = False
     roughly: bool = False
     choice: float | None = None
+    free: int = 0
     family: str = ""
 
 
