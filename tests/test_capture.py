@@ -510,3 +510,38 @@ def test_a_folder_without_a_model_that_loads_is_told(tmp_path, attncli):
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     ran = attncli("capture", str(tmp_path), "--text", "a", "--out", str(tmp_path / "d"))
     assert (ran.code, ran.err.count(b"error: ")) == (2, 1)
+
+
+def test_a_training_step_becomes_dumps_whose_gradients_are_judged(folder, attncli):
+    import attncli as package
+
+    model = model_of("Llama")
+    model.set_attn_implementation("sdpa")
+    inputs = inputs_of("Llama", padded=False)
+    with package.capture("dumps", gradients=True) as captured:
+        model(**inputs).last_hidden_state.square().sum().backward()
+    assert captured.unseen == []
+    entries, _ = loaded(captured.files[0])
+    assert {"dcontext", "dquery", "dkey", "dvalue"} < entries.keys()
+    assert entries["dkey"].shape == entries["key"].shape
+    ran = attncli("check", "dumps", "--json")
+    assert ran.code == 0, ran.text
+    (one, _) = json.loads(ran.out)["files"]
+    names = [verdict["name"] for verdict in one["report"]["outputs"]]
+    assert names == ["context", "dquery", "dkey", "dvalue"]
+
+
+def test_gradients_of_a_shared_tensor_are_those_of_the_call_alone(folder):
+    x = torch.randn(1, 2, 5, 4, requires_grad=True)
+    with attncli.capture("dumps", gradients=True) as captured:
+        F.scaled_dot_product_attention(x, x, x).sum().backward()
+    made, _ = loaded(captured.files[0])
+    total = made["dquery"] + made["dkey"] + made["dvalue"]
+    torch.testing.assert_close(total, x.grad)
+    attncli.assert_attention({"dkey": made["dkey"]}, x, x, x, dcontext=made["dcontext"])
+
+
+def test_without_gradients_it_says_so(folder):
+    x = torch.randn(1, 2, 5, 4)
+    with pytest.warns(attncli.AttnWarning, match="no_grad"), attncli.capture("d", gradients=True):
+        F.scaled_dot_product_attention(x, x, x)

@@ -10,6 +10,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from attncli.capture.backward import Watched
+
 __all__ = ["Call", "mask_entries"]
 
 
@@ -31,6 +33,8 @@ class Call:
         What computed it: ``sdpa``, ``eager``, ``flex_attention``, ….
     module : torch.nn.Module or None
         The innermost module that made the call.
+    watched : Watched or None
+        What waits for the gradients, where they are recorded.
     """
 
     query: torch.Tensor
@@ -41,6 +45,7 @@ class Call:
     options: Mapping[str, Any] = field(default_factory=dict)
     kernel: str = "sdpa"
     module: torch.nn.Module | None = None
+    watched: Watched | None = None
 
     def entries(self) -> dict[str, torch.Tensor]:
         """Return all arrays of the dump by name."""

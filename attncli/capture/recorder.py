@@ -39,6 +39,8 @@ class Captured:
         queries are the last L of these.
     unseen : list of str
         What could not be recorded, each once, with what to do.
+    gradients : bool
+        Whether the gradients of each call are recorded, too.
     """
 
     def __init__(
@@ -48,12 +50,15 @@ class Captured:
         limit: int,
         limit_bytes: float,
         tokens: Sequence[str] | None,
+        *,
+        gradients: bool = False,
     ) -> None:
         self.folder = folder
         self.files: list[Path] = []
         self.bytes = 0
         self.tokens = tokens
         self.unseen: list[str] = []
+        self.gradients = gradients
         self._layers = layers
         self._limit = limit
         self._limit_bytes = limit_bytes
@@ -77,13 +82,37 @@ class Captured:
                 self._stop(f"the limit of {self._limit} calls and {self._limit_bytes:.3g} bytes")
                 return
             path = self.folder / f"layer-{layer:03d}-call-{number:04d}.safetensors"
+            facts = self._facts(call, layer, number)
             try:
-                write(str(path), entries, self._facts(call, layer, number))
+                write(str(path), entries, facts)
             except OutputError as error:
                 self._stop(str(error))
                 return
             self.files.append(path)
             self.bytes += size
+        if self.gradients and call.watched is not None:
+            call.watched.then(lambda grads: self._add(path, entries, grads, facts))
+
+    def _add(
+        self,
+        path: Path,
+        entries: dict[str, torch.Tensor],
+        grads: dict[str, torch.Tensor],
+        facts: dict[str, object],
+    ) -> None:
+        """Write a dump again, with the gradients that came back to the call."""
+        with self._lock:
+            made = {
+                name: on_cpu(tensor.reshape(entries[name[1:]].shape))
+                if name[1:] in entries
+                else on_cpu(tensor)
+                for name, tensor in grads.items()
+            }
+            if self._full or self.bytes + size_of(made) > self._limit_bytes:
+                self._stop(f"the limit of {self._limit_bytes:.3g} bytes leaves no gradients")
+                return
+            write(str(path), {**entries, **made}, facts)
+            self.bytes += size_of(made)
 
     def say(self, what: str) -> None:
         """Warn once of what cannot be recorded."""
@@ -143,7 +172,7 @@ class _Doors:
         with self._lock:
             if not self._open:
                 self._stack.enter_context(watched_modules())
-                self._stack.enter_context(wrapped_doors(self._record, self._say))
+                self._stack.enter_context(wrapped_doors(self._record, self._say, self._gradients))
             self._open.append(captured)
         try:
             yield
@@ -156,6 +185,9 @@ class _Doors:
     def _record(self, call: Call) -> None:
         for captured in [*self._open]:
             captured.record(call)
+
+    def _gradients(self) -> bool:
+        return any(captured.gradients for captured in self._open)
 
     def _say(self, what: str) -> None:
         for captured in [*self._open]:
@@ -173,6 +205,7 @@ def capture(
     limit: int = 1000,
     limit_bytes: float = 4e9,
     tokens: Sequence[str] | None = None,
+    gradients: bool = False,
 ) -> Iterator[Captured]:
     """Record every attention call inside the block as a problem file.
 
@@ -195,6 +228,9 @@ def capture(
         The largest number of bytes to record. A warning says when a limit stops the recording.
     tokens : sequence of str, optional
         Names of the tokens. `Captured.tokens` can be set between calls, too.
+    gradients : bool
+        Record ``dcontext``, ``dquery``, ``dkey`` and ``dvalue``, too, when the backward pass
+        reaches a call: ``attncli check`` judges them. Call ``backward`` inside the block.
 
     Yields
     ------
@@ -226,7 +262,7 @@ def capture(
     place = Path(fspath(folder))
     _prepare(place)
     chosen = {layers} if isinstance(layers, int) else layers
-    captured = Captured(place, chosen, limit, limit_bytes, tokens)
+    captured = Captured(place, chosen, limit, limit_bytes, tokens, gradients=gradients)
     with _DOORS.to(captured):
         yield captured
     if not captured.files and not captured.unseen and layers is None and limit > 0:

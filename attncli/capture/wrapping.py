@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from attncli.capture.backward import Watched
 from attncli.capture.calls import Call, mask_entries
 from attncli.capture.modules import running
 
@@ -23,6 +24,10 @@ __all__ = ["wrapped_doors"]
 
 Report = Callable[[Call], None]
 Say = Callable[[str], None]
+Wanted = Callable[[], bool]
+
+
+_NO_GRADIENTS = "gradients: run the model without torch.no_grad, and call backward in the block"
 
 
 class _Outer(threading.local):
@@ -37,7 +42,7 @@ _OUTER = _Outer()
 
 
 @contextmanager
-def wrapped_doors(report: Report, say: Say) -> Iterator[None]:
+def wrapped_doors(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
     """Wrap every door while the block runs.
 
     Parameters
@@ -46,12 +51,14 @@ def wrapped_doors(report: Report, say: Say) -> Iterator[None]:
         Takes each call.
     say : callable
         Takes a sentence on what cannot be seen.
+    gradients : callable
+        Whether gradients are recorded, too.
     """
     with ExitStack() as stack:
-        stack.enter_context(_function(report, say))
-        stack.enter_context(_multihead(report, say))
+        stack.enter_context(_function(report, say, gradients))
+        stack.enter_context(_multihead(report, say, gradients))
         stack.enter_context(_encoder_layer(say))
-        stack.enter_context(_transformers(report, say))
+        stack.enter_context(_transformers(report, say, gradients))
         yield
 
 
@@ -84,14 +91,21 @@ def _replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _function(report: Report, say: Say) -> Iterator[None]:
+def _function(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
     """Wrap `torch.nn.functional.scaled_dot_product_attention` under all names that hold it."""
     original = F.scaled_dot_product_attention
 
     @functools.wraps(original)
     def wrapper(*args: Any, **options: Any) -> Any:
+        watched = None
+        if gradients() and not _OUTER.open:
+            named = [options.pop(name) for name in ("query", "key", "value") if name in options]
+            watched = Watched(*args[:3], *named)
+            args = (*watched.inputs, *args[3:])
         out = original(*args, **options)
-        _of_function(report, say, out, *args, **options)
+        if watched is not None and not watched.follow(out, _four_axes):
+            say(_NO_GRADIENTS)
+        _of_function(report, say, out, *args, watched=watched, **options)
         return out
 
     with ExitStack() as stack:
@@ -126,6 +140,7 @@ def _of_function(
     is_causal: bool = False,  # noqa: FBT001, FBT002 - as the function has it
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: ARG001, FBT001, FBT002
+    watched: Watched | None = None,
 ) -> None:
     if _OUTER.open:
         _OUTER.causal, _OUTER.mask = bool(is_causal), attn_mask
@@ -137,9 +152,8 @@ def _of_function(
     options = _options(scale=scale, causal=is_causal)
     # The function takes any number of axes in front of (L, D); a problem has two at most.
     query, key, value, out = (_four_axes(t) for t in (query, key, value, out))
-    report(
-        Call(query, key, value, out, mask_entries(attn_mask), options, "sdpa", running()),
-    )
+    masks = mask_entries(attn_mask)
+    report(Call(query, key, value, out, masks, options, "sdpa", running(), watched))
 
 
 def _four_axes(tensor: torch.Tensor) -> torch.Tensor:
@@ -165,7 +179,7 @@ def _say_dropout(say: Say, probability: float) -> None:
 
 
 @contextmanager
-def _multihead(report: Report, say: Say) -> Iterator[None]:
+def _multihead(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
     """Wrap `torch.nn.MultiheadAttention`, whichever of its kernels runs."""
     layer = torch.nn.MultiheadAttention
     original = layer.forward
@@ -193,6 +207,8 @@ def _multihead(report: Report, say: Say) -> Iterator[None]:
             say("nn.MultiheadAttention with add_bias_kv: attncli has no such rule")
         else:
             _say_dropout(say, self.dropout if self.training else 0.0)
+            if gradients():
+                say("the gradients of nn.MultiheadAttention, which hands out no query and key")
             masks = _masks_of_layer(self, key_padding_mask, attn_mask)
             report(_call_of_layer(self, (query, key, value), results[0], masks))
         return results
@@ -270,7 +286,7 @@ def _encoder_layer(say: Say) -> Iterator[None]:
 
 
 @contextmanager
-def _transformers(report: Report, say: Say) -> Iterator[None]:
+def _transformers(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
     """Wrap the functions that Transformers' models get from their `AttentionInterface`."""
     modeling = sys.modules.get("transformers.modeling_utils")
     interface = getattr(modeling, "AttentionInterface", None)
@@ -280,14 +296,15 @@ def _transformers(report: Report, say: Say) -> Iterator[None]:
     original = interface.get_interface
 
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
-        return _recorded(original(self, name, default), name or "eager", report, say)
+        function = original(self, name, default)
+        return _recorded(function, name or "eager", report, say, gradients)
 
     with _replaced(interface, "get_interface", get_interface):
         yield
 
 
 def _recorded(
-    function: Callable[..., Any], name: str, report: Report, say: Say
+    function: Callable[..., Any], name: str, report: Report, say: Say, gradients: Wanted
 ) -> Callable[..., Any]:
     """Return an attention function of Transformers that also reports its calls."""
 
@@ -300,6 +317,8 @@ def _recorded(
         attention_mask: Any = None,
         **options: Any,
     ) -> Any:
+        watched = Watched(query, key, value) if gradients() else None
+        query, key, value = watched.inputs if watched else (query, key, value)
         with _inside():
             results = function(module, query, key, value, attention_mask, **options)
             causal, inner = _OUTER.causal, _OUTER.mask
@@ -316,7 +335,9 @@ def _recorded(
         rules |= {"causal": True} if causal else {}
         # Context comes back as (B, L, H, E).
         out = results[0].transpose(1, 2)
-        report(Call(query, key, value, out, tensors, rules, name, module))
+        if watched is not None and not watched.follow(results[0], lambda g: g.transpose(1, 2)):
+            say(_NO_GRADIENTS)
+        report(Call(query, key, value, out, tensors, rules, name, module, watched))
         return results
 
     return wrapper

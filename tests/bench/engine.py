@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import threadpoolctl
 from sides import Side
-from works import CONTEXT, THREADS, WORKS, has_avx512
+from works import CONTEXT, GRADIENTS, THREADS, WORKS, has_avx512
 
 RUNS = 5
 ROOT = Path(__file__).parents[2]
@@ -47,8 +47,9 @@ def table(options, threads, tree):
     for index, work in enumerate(WORKS):
         if options.only not in f"{work.title} {work.sizes} {work.rival}":
             continue
-        ways = [("ours", ROOT), (work.rival, ROOT), ("products", ROOT)]
-        ways += [("ours", tree)] * bool(tree)
+        own = "our gradients" if work in GRADIENTS else "ours"
+        ways = [(own, ROOT), (work.rival, ROOT), (work.floor, ROOT)]
+        ways += [(own, tree)] * bool(tree)
         mine, rival, floor, *before = compared(ways, index, threads)
         rivals[work] = mine / rival
         cells = [work.title, work.sizes, f"{mine * 1e3:.2f}", work.rival, f"{mine / rival:.2f}"]
@@ -58,6 +59,10 @@ def table(options, threads, tree):
         cells.append(f"{befores[work]:.2f}" if before else "")
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
+    backward = [rivals[work] for work in GRADIENTS if work in rivals]
+    if backward:
+        lines.append("")
+        lines.append(f"Gradients beside torch, geometric mean: {mean(backward):.2f} (goal 1.20).")
     contexts = [rivals[work] for work in CONTEXT if work in rivals]
     lines.append("")
     if contexts:

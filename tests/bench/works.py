@@ -38,6 +38,8 @@ class Work:
         Multiplies the queries.
     goal : float or None
         What ours / rival should not exceed.
+    floor : str
+        The bare products: a name of `WAYS`.
     """
 
     title: str
@@ -54,6 +56,7 @@ class Work:
     rule: str = ""
     heat: float = 1.0
     goal: float | None = None
+    floor: str = "products"
 
     @property
     def sizes(self):
@@ -72,8 +75,23 @@ CONTEXT = [
     Work("context, GQA", "sdpa", 8, 2048, 2048, 64, groups=2, goal=1.15),
     Work("decoding", "sdpa", 8, 1, 16384, 64, goal=1.15),
 ]
+# Of the backward pass, whose inputs, output and upstream gradient are there already.
+GRADIENTS = [
+    Work("gradients", "sdpa backward", 8, 512, 512, 64, floor="five products", goal=1.2),
+    Work("gradients", "sdpa backward", 8, 2048, 2048, 64, floor="five products", goal=1.2),
+    Work(
+        "gradients, causal",
+        "sdpa backward",
+        *(8, 2048, 2048, 64),
+        causal=True,
+        floor="five products",
+        goal=1.2,
+    ),
+    Work("gradients", "sdpa backward", 1, 8192, 8192, 64, floor="five products", goal=1.2),
+]
 WORKS = [
     *CONTEXT,
+    *GRADIENTS,
     Work("context, float64", "sdpa", 4, 2048, 2048, 64, "float64", goal=0.9),
     Work("causal", "sdpa", 8, 2048, 2048, 64, causal=True, goal=1.0),
     Work("causal", "sdpa", 1, 8192, 8192, 64, causal=True, goal=1.0),
@@ -127,6 +145,64 @@ def ours(work):
     if work.rule:
         options |= rule(work)[0]
     return lambda: attention(*inputs, **options)
+
+
+def our_gradients(work):
+    from attncli import gradients
+
+    inputs = arrays(work)
+    upstream = np.ones_like(inputs[0])
+    options = {"causal": True} if work.causal else {}
+    return lambda: gradients(*inputs, upstream, layout="hsd", threads=THREADS, **options)
+
+
+def sdpa_backward(work):
+    """PyTorch's backward pass; its forward pass is done before, and is not timed.
+
+    Ours makes the context and the lse again, as it is handed neither.
+    """
+    import torch
+
+    torch.set_num_threads(THREADS)
+    inputs = [torch.from_numpy(array)[None].requires_grad_() for array in arrays(work)]
+    call = torch.nn.functional.scaled_dot_product_attention
+    made = call(*inputs, is_causal=work.causal)
+    upstream = torch.ones_like(made)
+    return lambda: torch.autograd.grad(made, inputs, upstream, retain_graph=True)
+
+
+def five_products(work):
+    """The floor of a backward pass: five products and one exponential, in tiles."""
+    from threadpoolctl import threadpool_limits
+
+    query, key, value = arrays(work)
+    size = min(512, work.queries)
+
+    def block(item):
+        head, start = item
+        rows = query[head, start : start + size]
+        first, last = seen_span(work, start, start + size)
+        sums = np.zeros_like(rows)
+        for column in range(first, last, size):
+            part = slice(column, min(column + size, last))
+            weights = rows @ key[head, part].T
+            np.exp(weights, out=weights)
+            dscores = rows @ value[head, part].T
+            weights.T @ rows
+            sums += dscores @ key[head, part]
+            dscores.T @ rows
+
+    items = [(h, start) for h in range(work.heads) for start in range(0, work.queries, size)]
+
+    def run():
+        with (
+            np.errstate(all="ignore"),
+            threadpool_limits(1, user_api="blas"),
+            ThreadPoolExecutor(THREADS) as pool,
+        ):
+            list(pool.map(block, items))
+
+    return run
 
 
 def sdpa(work):
@@ -231,4 +307,7 @@ WAYS = {
     "torch formula": torch_formula,
     "numpy formula": numpy_formula,
     "products": products,
+    "our gradients": our_gradients,
+    "sdpa backward": sdpa_backward,
+    "five products": five_products,
 }

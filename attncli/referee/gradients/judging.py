@@ -175,10 +175,14 @@ def _plain_errors(
     for name in names:
         times = _times(exact, name)
         right = exact[name]
-        answer, single = times * root_mean_square(right), PRECISIONS["float32"].eps
+        answer = times * root_mean_square(right)
+        # Terms that cancel are kept in float32 at least.
+        cancelled = times * _size(exact, name) * min(stored.eps, PRECISIONS["float32"].eps)
         plain = Plain(
-            size=max(answer, times * _size(exact, name) * min(1, single / precision.eps)),
+            size=answer,
             rms_answer=answer,
+            excess=cancelled / 3,
+            rms=cancelled,
             rows=right[..., 0].size,
         )
         for way in ways:
