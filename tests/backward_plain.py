@@ -119,7 +119,7 @@ def _backward(p, slip):
     lse = lse_of(p, scores)
     if slip == "lse_of_unscaled_scores":
         lse = lse_of(p, scores_of(p, "", 1.0)[0])
-    if slip == "lse_without_sinks":
+    if slip == "lse_saved_without_sinks":
         lse = lse_of(p, scores, sinks=False)
     value, dcontext = np.repeat(p.value, share, 1), p.dcontext
     if slip == "factors_in_tf32":
@@ -157,7 +157,7 @@ def _backward(p, slip):
     draw = dscores if slip == "softcap_derivative_missing" else dscores * slope
     used = weights * kept
     for name in ("bfloat16", "float16"):
-        used = FORMATS[name](used) if slip in both("weights", name) else used
+        used = FORMATS[name](used) if slip in both("backward_weights", name) else used
         draw = FORMATS[name](draw) if slip in both("dscores", name) else draw
     if slip == "factors_in_tf32":
         used, draw = tf32(used), tf32(draw)
@@ -325,7 +325,7 @@ CASES = {
     "lse_in_base_2": {},
     "lse_read_as_base_2": {"causal": True},
     "lse_of_unscaled_scores": {},
-    "lse_without_sinks": {"sinks": of_sinks},
+    "lse_saved_without_sinks": {"sinks": of_sinks},
     "heads_of_a_group_averaged": {},
     "first_head_of_a_group_only": {},
     "last_head_of_a_group_only": {},
@@ -335,7 +335,7 @@ CASES = {
     **{f"dkey_of_{n}_block_of_{s}_only": _BLOCKS for n in ("first", "last") for s in (16, 32)},
     "value_columns_beyond_the_key_ignored": {"value_width": 24},
     "dvalue_columns_beyond_the_key_missing": {"value_width": 24},
-    **{f"weights_in_{n}": {} for n in FORMATS},
+    **{f"backward_weights_in_{n}": {} for n in FORMATS},
     **{f"dscores_in_{n}": {} for n in FORMATS},
     **{f"weights_and_dscores_in_{n}": {} for n in FORMATS},
     "scaled_keys_in_bfloat16": {"scale": 0.3},

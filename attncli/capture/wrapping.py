@@ -105,7 +105,7 @@ def _function(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
         out = original(*args, **options)
         if watched is not None and not watched.follow(out, _four_axes):
             say(_NO_GRADIENTS)
-        _of_function(report, say, out, *args, watched=watched, **options)
+        _of_function(report, say, watched, out, *args, **options)
         return out
 
     with ExitStack() as stack:
@@ -131,6 +131,7 @@ def _holders(function: object) -> Iterator[tuple[Any, str]]:
 def _of_function(
     report: Report,
     say: Say,
+    watched: Watched | None,
     out: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -140,7 +141,6 @@ def _of_function(
     is_causal: bool = False,  # noqa: FBT001, FBT002 - as the function has it
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: ARG001, FBT001, FBT002
-    watched: Watched | None = None,
 ) -> None:
     if _OUTER.open:
         _OUTER.causal, _OUTER.mask = bool(is_causal), attn_mask

@@ -21,7 +21,7 @@ from attncli.problem.arguments import real_array
 from attncli.problem.upstream import upstream as upstream_of
 from attncli.referee.formats import PRECISIONS, Array, Precision, short_of
 from attncli.referee.gradients.model import Given, Model, Step, model_of
-from attncli.referee.pipeline import WHOLE, Part, together
+from attncli.referee.pipeline import WHOLE, Part, Run, together
 from attncli.referee.tolerance import Plain, earned, root_mean_square
 from attncli.referee.verdict import canonical, judged, verdict_of
 
@@ -38,6 +38,8 @@ __all__ = ["with_gradients"]
 _CELLS, _PARTS = 2**19, 6
 # What FlashAttention stores or multiplies in the format of its inputs.
 _HELD = ("dcontext", "context", "factor", "draw")
+# Random errors that are tried, and how large those of float64 are: its own would be as large.
+_TRIES, _TRIED_EPS = 2, 2.0**-36
 
 
 def with_gradients(
@@ -109,7 +111,8 @@ def _given(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -
         for name, array in report._files.items()  # noqa: SLF001
         if array.shape == shapes[name]
     }
-    return Given(problem, dcontext, dlse, outputs)
+    rows = np.zeros(problem.shape[:3]) if dlse is None else dlse
+    return Given(problem, dcontext, rows[..., None], outputs)
 
 
 def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
@@ -161,33 +164,25 @@ def _plain_errors(
 
     Those of sums over queries grow with the root of the number of queries.
     """
+    single = PRECISIONS["float32"]
     # float64 cannot be measured against itself; its errors are those of float32, smaller.
-    tried = PRECISIONS["float32"] if stored.name == "float64" else stored
-    ratio = stored.eps / tried.eps
-    # A kernel computes in float32 what it does not store.
-    wide = PRECISIONS["float32"] if tried.short else tried
+    tried = stored if stored.short else single
     held = dict.fromkeys((*_HELD, *names), lambda _, made: tried.rounded(made))
+    computed = min(stored.eps, single.eps)  # what is not stored is computed in float32 at least
+    amount = max(computed, _TRIED_EPS)
     ways = [
-        exact.stored(tried, exact.part).but(weights=_stored_weights, delta=_delta_of_weights),
-        exact.stored(wide, exact.part).then(**held),
+        (exact.stored(tried, exact.part).but(**_STORED), stored.eps / tried.eps),
+        (exact.stored(single, exact.part).then(**held), stored.eps / tried.eps),
+        *((_disturbed(exact, amount, seed), computed / amount) for seed in range(_TRIES)),
     ]
     errors = {}
     for name in names:
-        times = _times(exact, name)
-        right = exact[name]
+        times, right = _times(exact, name), exact[name]
         answer = times * root_mean_square(right)
-        # Terms that cancel are kept in float32 at least.
-        cancelled = times * _size(exact, name) * min(stored.eps, PRECISIONS["float32"].eps)
-        plain = Plain(
-            size=answer,
-            rms_answer=answer,
-            excess=cancelled / 3,
-            rms=cancelled,
-            rows=right[..., 0].size,
-        )
-        for way in ways:
+        plain = Plain(size=answer, rms_answer=answer, rows=right[..., 0].size)
+        for way, share in ways:
             error = np.abs(way[name].astype(np.float64) - right)
-            error = ratio * times * np.where(np.isfinite(error), error, 0)
+            error = share * times * np.where(np.isfinite(error), error, 0)
             excess = error - precision.eps * times * np.abs(right)
             plain |= Plain(
                 largest=float(error.max()),
@@ -196,6 +191,23 @@ def _plain_errors(
             )
         errors[name] = plain
     return errors
+
+
+def _disturbed(exact: Model, eps: float, seed: int) -> Model:
+    """Return the model with random errors in scores and dweights, of a share of their terms."""
+    random = np.random.default_rng(seed)
+
+    def moved(made: Array, left: Array, right: Array, scale: Any = 1.0) -> Array:
+        sizes = np.maximum(scale * together(np.abs(left), np.abs(right).mT), np.abs(made))
+        errors = eps * sizes * random.uniform(-1, 1, made.shape)
+        return np.where(np.isfinite(errors), made + errors, made)
+
+    def score(run: Run, scores: Array) -> Array:
+        return moved(scores, run.operand("query"), run.operand("key"), np.abs(run.pipe.scale))
+
+    pipe = exact["backward"].with_step("errors", score, before=None)
+    both = exact.but(forward=lambda _: pipe, backward=lambda _: pipe)
+    return both.then(dweights=lambda m, made: moved(made, m["dcontext"], m["value"]))
 
 
 def _times(model: Model, name: str) -> float:
@@ -212,37 +224,7 @@ def _times(model: Model, name: str) -> float:
     return math.sqrt(share * (batch if every else 1))
 
 
-def _stored_weights(model: Model) -> Array:
-    return np.asarray(model["again"]["weights"])
-
-
-def _delta_of_weights(model: Model) -> Array:
-    delta = np.vecdot(model["weights"], model["dweights"])[..., None]
-    dlse = model.given.dlse
-    return np.asarray(delta if dlse is None else delta - model.part.of(dlse[..., None]))
-
-
-def _size(exact: Model, name: str) -> float:
-    """Return how large a gradient's terms are that may cancel: the root of the sum of squares."""
-    dcontext = np.abs(exact["dcontext"])
-    own = np.vecdot(dcontext, np.abs(exact["context"]))[..., None]
-    terms = exact["weights"] * (together(dcontext, np.abs(exact["value"]).mT) + own)
-    scale = exact.backward.scale
-    squares = exact.but(
-        backward=exact.backward.but(scale=scale**2),
-        delta=lambda _: own**2,
-        dscores=lambda _: terms**2,
-        draw=lambda _: terms**2,
-        lse=lambda _: exact["lse"],
-        **{each: _squared(exact[each]) for each in ("query", "key", "weights", "dcontext")},
-    )
-    step = f"{name}_operand" if name in ("dquery", "dkey", "dvalue") else name
-    size = math.sqrt(float(np.abs(squares[step]).max()))
-    if exact.problem.score != "cosine" or name not in ("dquery", "dkey"):
-        return size
-    length = np.linalg.norm(getattr(exact.problem, GRADIENTS[name]), axis=-1)
-    return size / float(length[length > 0].min(initial=np.inf))
-
-
-def _squared(array: Array) -> Step:
-    return lambda _: array**2
+_STORED: dict[str, Step] = {
+    "weights": lambda m: m["again"]["weights"],
+    "delta": lambda m: np.vecdot(m["weights"], m["dweights"])[..., None] - m.part.of(m.given.dlse),
+}

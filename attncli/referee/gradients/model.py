@@ -20,43 +20,15 @@ import numpy as np
 
 from attncli.numerics.positions import turned
 from attncli.referee.formats import FLOAT64, Array, Precision
-from attncli.referee.pipeline import WHOLE, Memory, Part, Run, evaluate, pipeline_of, together
+from attncli.referee.pipeline import WHOLE, Part, Run, evaluate, pipeline_of, together
 
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
-    from attncli.referee.pipeline import Outputs, Pipeline
 
 __all__ = ["Given", "Model", "Step", "model_of", "summed"]
 
 Step = Callable[["Model"], Any]
-# What each step is made of; forward and backward are the two pipelines.
-_MADE_OF = {
-    "made": ("forward",),
-    "again": ("backward",),
-    "query": ("backward",),
-    "key": ("backward",),
-    "value": ("backward",),
-    "dcontext": (),
-    "lse": ("made",),
-    "context": ("made",),
-    "weights": ("again", "lse"),
-    "dweights": ("value", "dcontext"),
-    "delta": ("context", "dcontext", "weights", "dweights"),
-    "dscores": ("weights", "dweights", "delta"),
-    "draw": ("dscores", "again"),
-    "times": (),
-    "factor": ("weights",),
-    "dquery_operand": ("draw", "key", "times"),
-    "dkey_heads": ("draw", "query", "times"),
-    "dkey_operand": ("dkey_heads",),
-    "dvalue_heads": ("factor", "dcontext", "times"),
-    "dvalue_operand": ("dvalue_heads",),
-    "dquery": ("dquery_operand",),
-    "dkey": ("dkey_operand",),
-    "dvalue": ("dvalue_operand",),
-    "dbias": ("dscores",),
-    "dsinks": ("lse", "delta"),
-}
+Change = Callable[["Model", Any], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,127 +40,106 @@ class Given:
     problem : Problem
         In float64.
     dcontext : ndarray (B, H, L, E) of float64
-    dlse : ndarray (B, H, L) of float64, or None
+    dlse : ndarray (B, H, L, 1) of float64
     outputs : mapping of str to ndarray
         Outputs of the other implementation that are judged beside its gradients, (B, H, L, ·).
     """
 
     problem: Problem
     dcontext: Array
-    dlse: Array | None
+    dlse: Array
     outputs: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Model:
-    """A backward pass, worked out as far as it is asked for.
+    """A backward pass, each step of which is worked out once, when it is asked for.
 
     Parameters
     ----------
     given : Given
-    forward, backward : Pipeline
     steps : mapping of str to callable
     precision : Precision
         Every step is stored in it.
     part : Part
         Some batch entries and queries, all heads.
     known : dict
-        What is worked out already.
+        What is worked out already: by step, what it made and which steps it is made of.
     """
 
     def __init__(
         self,
         given: Given,
-        forward: Pipeline,
-        backward: Pipeline,
         steps: Mapping[str, Step],
         precision: Precision = FLOAT64,
         part: Part = WHOLE,
-        known: dict[str, Any] | None = None,
+        known: dict[str, tuple[Any, set[str]]] | None = None,
     ) -> None:
-        self.given, self.forward, self.backward = given, forward, backward
-        self.steps, self.precision, self.part = steps, precision, part
+        self.given, self.problem, self.steps = given, given.problem, steps
+        self.precision, self.part = precision, part
+        self.share = int(self.problem.shape[1] // self.problem.key.shape[1])
         self._known = {} if known is None else known
+        self._open: list[set[str]] = []
 
     def __getitem__(self, name: str) -> Any:
         """Return what a step makes."""
         if name not in self._known:
+            self._open.append(set())
             with np.errstate(all="ignore"):
-                self._known[name] = self.steps[name](self)
-        return self._known[name]
+                made = self.steps[name](self)
+            self._known[name] = made, self._open.pop()
+        made, parts = self._known[name]
+        if self._open:
+            self._open[-1] |= {name, *parts}
+        return made
 
-    def but(self, **changes: Any) -> Model:
-        """Return the same with other steps or pipelines; the rest is not worked out again."""
-        forward = changes.pop("forward", self.forward)
-        backward = changes.pop("backward", self.backward)
-        changed = {*changes}
-        changed |= {"forward"} if forward is not self.forward else set()
-        changed |= {"backward"} if backward is not self.backward else set()
-        for name, parts in _MADE_OF.items():  # in their order
-            if not changed.isdisjoint(parts):
-                changed.add(name)
-        known = {name: made for name, made in self._known.items() if name not in changed}
-        steps = {**self.steps, **changes}
-        return Model(self.given, forward, backward, steps, self.precision, self.part, known)
+    def but(self, **steps: Step) -> Model:
+        """Return the same with other steps; what is not made of these is not made again."""
+        known = {
+            name: (made, parts)
+            for name, (made, parts) in self._known.items()
+            if steps.keys().isdisjoint({name, *parts})
+        }
+        return Model(self.given, {**self.steps, **steps}, self.precision, self.part, known)
 
-    def then(self, **changes: Callable[[Model, Array], Array]) -> Model:
+    def then(self, **changes: Change) -> Model:
         """Return the same with what some steps make changed afterwards."""
 
-        def after(name: str, change: Callable[[Model, Array], Array]) -> Step:
+        def after(name: str, change: Change) -> Step:
             step = self.steps[name]
             return lambda model: change(model, step(model))
 
         return self.but(**{name: after(name, change) for name, change in changes.items()})
 
-    def stored(self, precision: Precision, part: Part = WHOLE) -> Model:
+    def stored(self, precision: Precision, part: Part) -> Model:
         """Return the same on a part, with every step stored in a precision."""
-        return Model(self.given, self.forward, self.backward, self.steps, precision, part)
-
-    @property
-    def problem(self) -> Problem:
-        """The problem, in float64."""
-        return self.given.problem
-
-    @property
-    def share(self) -> int:
-        """How many query heads read one key head."""
-        return int(self.problem.shape[1] // self.problem.key.shape[1])
+        return Model(self.given, self.steps, precision, part)
 
     @property
     def run(self) -> Run:
         """The pipeline of the backward pass on the part."""
-        return Run(self.backward, self.part, self.precision, Memory())
+        return Run(self["backward"], self.part, self.precision, None)
 
     def scaled(self, array: Array) -> Array:
         """Return an array (B, H, …) times the scale, stored."""
-        scale = self.backward.scale
-        factor = scale if isinstance(scale, np.ndarray) else np.float64(scale)
-        return self.precision.rounded(array * factor.astype(array.dtype))
-
-    def own(self, array: Array) -> Array:
-        """Return the part of an array (B, H, L, …), stored."""
-        return self.precision.rounded(self.part.of(array))
+        scale = np.asarray(self["backward"].scale, array.dtype)
+        return self.precision.rounded(np.asarray(array * scale))
 
 
 def model_of(given: Given) -> Model:
     """Return the right backward pass of a problem."""
     pipe = pipeline_of(given.problem)
-    return Model(given, pipe, pipe, _STEPS)
+    return Model(given, {**_STEPS, "forward": lambda _: pipe, "backward": lambda _: pipe})
 
 
 def summed(rows: Array, times: int, entries: int) -> Array:
     """Return (B, H, S, D) summed over each key head's query heads, and over shared entries."""
     batch, heads, *rest = rows.shape
-    made = rows if times == 1 else rows.reshape(batch, heads // times, times, *rest).sum(axis=2)
-    return made if entries == batch or entries > 1 else made.sum(axis=0, keepdims=True)
-
-
-def _made(model: Model, pipe: Pipeline) -> Outputs:
-    return evaluate(pipe, model.part, model.precision)
+    made = rows.reshape(batch, heads // times, times, *rest).sum(axis=2)
+    return made.sum(axis=0, keepdims=True) if entries == 1 else made
 
 
 def _weights(model: Model) -> Array:
-    lse = model["lse"]
-    lse = np.where(np.isneginf(lse), np.inf, lse)  # of a query without keys: its weights are 0
+    lse = np.where(np.isneginf(model["lse"]), np.inf, model["lse"])  # without keys, weights are 0
     return model.precision.rounded(np.exp(model["again"]["scores"] - lse))
 
 
@@ -198,28 +149,14 @@ def _dweights(model: Model) -> Array:
 
 
 def _delta(model: Model) -> Array:
-    delta = np.vecdot(model["dcontext"], model["context"])[..., None]
-    dlse = model.given.dlse
-    return np.asarray(delta if dlse is None else delta - model.part.of(dlse[..., None]))
-
-
-def _dscores(model: Model) -> Array:
-    return model.precision.rounded(model["weights"] * (model["dweights"] - model["delta"]))
+    own = np.vecdot(model["dcontext"], model["context"])[..., None]
+    return np.asarray(own - model.part.of(model.given.dlse))
 
 
 def _draw(model: Model) -> Array:
-    cap = model.backward.softcap
-    if cap is None:
-        return np.asarray(model["dscores"])
-    return model.precision.rounded(model["dscores"] * (1 - (model["again"]["capped"] / cap) ** 2))
-
-
-def _dquery_operand(model: Model) -> Array:
-    return model.scaled(model["times"](model["draw"], model["key"]))
-
-
-def _dkey_heads(model: Model) -> Array:
-    return model.scaled(model["times"](model["draw"].swapaxes(-1, -2), model["query"]))
+    cap = model["backward"].softcap
+    slope = 1.0 if cap is None else 1 - (model["again"]["capped"] / cap) ** 2
+    return model.precision.rounded(model["dscores"] * slope)
 
 
 def _dvalue_heads(model: Model) -> Array:
@@ -236,30 +173,25 @@ def _summed(name: str, of: str) -> Step:
 
 
 def _dquery(model: Model) -> Array:
-    rows = model["dquery_operand"]
-    if model.problem.score_weight is not None:
-        rows = rows @ np.asarray(model.problem.score_weight, rows.dtype).T
+    rows, problem = model["dquery_operand"], model.problem
+    if problem.score_weight is not None:
+        rows = rows @ np.asarray(problem.score_weight, rows.dtype).T
     rows = _before_product(model, "query", rows)
-    shared = model.problem.gradient_shapes["dquery"]
-    joined = model.problem.layout.split(np.broadcast_to(0.0, shared), rows.shape[1], "query")
-    return rows if len(joined) >= len(rows) else rows.sum(axis=0, keepdims=True)
-
-
-def _dkey(model: Model) -> Array:
-    return _before_product(model, "key", model["dkey_operand"])
+    # One query may stand for all batch entries.
+    shared = problem.query.strides[0] == 0
+    return rows.sum(axis=0, keepdims=True) if shared and len(rows) > 1 else rows
 
 
 def _before_product(model: Model, name: str, rows: Array) -> Array:
     """Return the gradient of an input from that of what is multiplied."""
-    run = model.run
+    run, rope = model.run, model["backward"].rope
     if model.problem.score == "cosine":
-        plain = Run(run.pipe.but(score="dot", score_weight=None), run.part, run.precision, None)
-        given = plain.operand(name)
+        plain = run.pipe.but(score="dot", score_weight=None)
+        given = Run(plain, run.part, run.precision, None).operand(name)
         length = np.sqrt(np.vecdot(given, given))[..., None]
         unit = given / np.where(length == 0, 1, length)
         along = np.vecdot(unit, rows)[..., None]
         rows = (rows - unit * along) / np.where(length == 0, np.inf, length)
-    rope = model.backward.rope
     if rope is not None:
         angles = run.positions(name)[..., None] * rope.of_width(rows.shape[-1])
         rows = turned(rows, -angles.astype(rows.dtype), rope.pairing)
@@ -267,42 +199,42 @@ def _before_product(model: Model, name: str, rows: Array) -> Array:
 
 
 def _dbias(model: Model) -> Array:
-    shape = np.asarray(model.problem.bias).shape
-    made = model["dscores"]
+    shape, made = np.asarray(model.problem.bias).shape, model["dscores"]
     axes = tuple(n for n, size in enumerate(shape) if size == 1 < made.shape[n])
     return model.precision.rounded(made.sum(axis=axes, keepdims=True) if axes else made)
 
 
-def _dsinks(model: Model) -> Array:
+def _sink_terms(model: Model) -> Array:
+    """Return what each query adds to the gradient of the sinks, (B, H, L, 1)."""
     sinks = np.asarray(model.problem.sinks).reshape(1, -1, 1, 1)
-    share = np.exp(sinks - model["lse"]) * model["delta"]
-    return np.asarray(-share.sum(axis=(0, 2), keepdims=True))
+    return np.asarray(-np.exp(sinks - model["lse"]) * model["delta"])
 
 
 _STEPS: dict[str, Step] = {
-    "made": lambda model: _made(model, model.forward),
-    "again": lambda model: _made(model, model.backward),
-    "query": lambda model: model.run.operand("query"),
-    "key": lambda model: model.run.operand("key"),
-    "value": lambda model: model.run.operand("value"),
-    "dcontext": lambda model: model.own(model.given.dcontext),
-    "lse": lambda model: model["made"]["lse"],
-    "context": lambda model: model["made"]["context"],
+    "made": lambda m: evaluate(m["forward"], m.part, m.precision),
+    "again": lambda m: evaluate(m["backward"], m.part, m.precision),
+    "query": lambda m: m.run.operand("query"),
+    "key": lambda m: m.run.operand("key"),
+    "value": lambda m: m.run.operand("value"),
+    "dcontext": lambda m: m.precision.rounded(m.part.of(m.given.dcontext)),
+    "lse": lambda m: m["made"]["lse"],
+    "context": lambda m: m["made"]["context"],
     "weights": _weights,
     "dweights": _dweights,
     "delta": _delta,
-    "dscores": _dscores,
+    "dscores": lambda m: m.precision.rounded(m["weights"] * (m["dweights"] - m["delta"])),
     "draw": _draw,
+    "factor": lambda m: m["weights"],
     "times": lambda _: together,
-    "factor": lambda model: model["weights"],
-    "dquery_operand": _dquery_operand,
-    "dkey_heads": _dkey_heads,
+    "dquery_operand": lambda m: m.scaled(m["times"](m["draw"], m["key"])),
+    "dkey_heads": lambda m: m.scaled(m["times"](m["draw"].swapaxes(-1, -2), m["query"])),
     "dkey_operand": _summed("dkey_heads", "key"),
     "dvalue_heads": _dvalue_heads,
     "dvalue_operand": _summed("dvalue_heads", "value"),
     "dquery": _dquery,
-    "dkey": _dkey,
-    "dvalue": lambda model: model["dvalue_operand"],
+    "dkey": lambda m: _before_product(m, "key", m["dkey_operand"]),
+    "dvalue": lambda m: m["dvalue_operand"],
     "dbias": _dbias,
-    "dsinks": _dsinks,
+    "sink_terms": _sink_terms,
+    "dsinks": lambda m: m["sink_terms"].sum(axis=(0, 2), keepdims=True),
 }

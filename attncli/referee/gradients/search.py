@@ -132,16 +132,15 @@ class _Search:
         """Yield the mistakes that make sense, each with the model that has it."""
         for mistake in table():
             change: Any = mistake.change
-            changed = change(self.model)
-            if changed is not None:
-                yield mistake, changed
-        pipe = self.model.backward
+            yield mistake, change(self.model)
+        pipe = self.model["backward"]
         for mistake in TABLE:
             if mistake.needs or mistake.writes or mistake.projects or mistake.reshapes:
                 continue
             other = mistake.change(pipe)
             if other is not None and other is not pipe and _changes(pipe, other) <= _RULES:
-                yield mistake, self.model.but(forward=other, backward=other)
+                both = dict.fromkeys(("forward", "backward"), lambda _, other=other: other)
+                yield mistake, self.model.but(**both)
 
     def fit(self, mistake: Mistake, changed: Model) -> _Fit | None:
         """Return how well a model explains all files; None where it does not."""

@@ -1,15 +1,14 @@
 """The mistakes of a backward pass: each a name, its words, and the change of a step.
 
 The words stand in ``words.csv``, under the name or the name of the family, with {} for the
-parameter. A change takes the right `Model` and returns the deviating one, or None where it makes no
-sense. Mistakes of the forward pass that change only a rule are those of the other table: they are
-tried in both passes, and in the backward pass alone.
+parameter. A change takes the right `Model` and returns the deviating one. Where a mistake makes no
+sense, it changes no number, and so explains nothing.
 """
 
 from __future__ import annotations
 
 import csv
-import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,23 +18,25 @@ import numpy as np
 
 from attncli.numerics.positions import turned
 from attncli.referee.formats import PRECISIONS, TF32, Array
-from attncli.referee.gradients.model import summed
+from attncli.referee.gradients.model import Model, summed
 from attncli.referee.mistakes.table import Mistake, Stage
 from attncli.referee.pipeline import pipeline_of, together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from attncli.referee.gradients.model import Model
+    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["table"]
 
 _BACKWARD = Stage(alone=True)
-_RESULTS = ("dquery", "dkey", "dvalue", "dbias", "dsinks")
 _SHORT = ("bfloat16", "float16")
-# Keys or queries of a block.
-_SIZES = (16, 32, 64, 128)
-_LN2 = math.log(2)
+# Keys or queries of a block, and terms of a sum that a kernel adds at once.
+_SIZES, _AT_ONCE = (16, 32, 64, 128), 64
+_LN2 = float(np.log(2))
+_RESULTS = ("dquery", "dkey", "dvalue", "dbias", "dsinks")
+_ENDS = ("first", "last")
+_RULES = ("causal", "window", "mask", "key_padding_mask", "kv_lengths", "segment_ids")
+
+Row = tuple[str, Callable[..., Model], Iterable[Any] | None]
 
 
 @lru_cache
@@ -45,8 +46,8 @@ def table() -> tuple[Mistake, ...]:
         words: dict[str, dict[str, Any]] = {row.pop("family"): row for row in csv.DictReader(file)}
     return tuple(
         Mistake(
-            name=family.format(value) if value is not None else family,
-            change=change if value is None else partial(change, value),
+            name=family.format(value),
+            change=change if values is None else partial(change, value),  # type: ignore[arg-type]
             stage=_BACKWARD,
             family=family,
             # Sums in another order move a few numbers by one rounding.
@@ -54,100 +55,79 @@ def table() -> tuple[Mistake, ...]:
             **{text: told.format(value) for text, told in words[family].items()},
         )
         for family, change, values in _rows()
-        for value in (values or (None,))
+        for value in (values or ("",))
     )
 
 
-def _rows() -> Iterator[tuple[str, Callable[..., Any], Iterable[Any] | None]]:
+def _rows() -> Iterator[Row]:
     """Yield the name of each family, its change, and the values of its parameter."""
-    yield "scale_missing_in_{}", _unscaled, ("dquery", "dkey", "dquery_and_dkey")
-    yield "scale_twice_in_{}", _scaled_twice, ("dquery", "dkey", "dquery_and_dkey")
+    factors = ("dquery", "dkey", "dquery_and_dkey")
+    yield "scale_missing_in_{}", partial(_rescaled, -1), factors
+    yield "scale_twice_in_{}", partial(_rescaled, 1), factors
     yield "delta_missing", lambda m: m.then(delta=lambda _, delta: 0 * delta), None
-    yield "delta_unnormalised", _unnormalised, None
+    yield "delta_unnormalised", lambda m: m.then(delta=_unnormalised), None
     yield "delta_of_{}_batch_entry", partial(_other_delta, 0), ("previous", "next", "first")
     yield "delta_of_{}_head", partial(_other_delta, 1), ("previous", "next", "first")
-    yield "dlse_ignored", partial(_dlse, 0), None
-    yield "dlse_added", partial(_dlse, -1), None
-    yield (
-        "{}_missing_in_backward",
-        _missing,
-        (
-            *("causal", "window", "mask", "key_padding_mask", "kv_lengths", "segment_ids"),
-            *("bias", "alibi", "softcap", "rope"),
-        ),
-    )
-    yield "softcap_derivative_missing", _no_derivative, None
+    yield "dlse_ignored", lambda m: m.then(delta=lambda m, d: d + m.given.dlse), None
+    yield "dlse_added", lambda m: m.then(delta=lambda m, d: d + 2 * m.given.dlse), None
+    yield "{}_missing_in_backward", _missing, (*_RULES, "bias", "alibi", "softcap", "rope")
+    yield "softcap_derivative_missing", lambda m: m.but(draw=lambda m: m["dscores"]), None
     yield "lse_in_base_2", lambda m: m.then(lse=lambda _, lse: lse / _LN2), None
     yield "lse_read_as_base_2", lambda m: m.then(lse=lambda _, lse: lse * _LN2), None
-    yield "lse_of_unscaled_scores", _unscaled_lse, None
-    yield "lse_without_sinks", _sinkless_lse, None
-    yield "heads_of_a_group_averaged", _averaged, None
-    yield "{}_head_of_a_group_only", _one_head, ("first", "last")
-    yield "heads_grouped_the_other_way", _grouped_otherwise, None
-    yield "dkey_and_dvalue_exchanged", _exchanged, None
-    for step, name in (("dquery", "dquery"), ("dkey_heads", "dkey")):
-        for which in ("first", "last"):
-            own = partial(_one_block, step, which)
-            yield name + "_of_" + which + "_block_of_{}_only", own, _SIZES
+    yield "lse_of_unscaled_scores", partial(_other_lse, {"scale": 1.0}), None
+    yield "lse_saved_without_sinks", partial(_other_lse, {"sinks": None}), None
+    yield "heads_of_a_group_averaged", lambda m: _by_heads(m, partial(_grouped, np.mean)), None
+    yield "{}_head_of_a_group_only", _one_head, _ENDS
+    yield "heads_grouped_the_other_way", lambda m: _by_heads(m, _other_way), None
+    yield (
+        "dkey_and_dvalue_exchanged",
+        lambda m: m.but(dkey=lambda _: m["dvalue"], dvalue=lambda _: m["dkey"]),
+        None,
+    )
+    for which in _ENDS:
+        yield f"dquery_of_{which}_block_of_{{}}_only", partial(_of_keys, which), _SIZES
+        yield f"dkey_of_{which}_block_of_{{}}_only", partial(_of_queries, which), _SIZES
     yield "value_columns_beyond_the_key_ignored", _few_columns, None
-    yield "dvalue_columns_beyond_the_key_missing", _few_dvalue_columns, None
-    yield "weights_in_{}", partial(_rounded, ("factor",)), _SHORT
+    yield "dvalue_columns_beyond_the_key_missing", lambda m: m.then(dvalue=_as_wide), None
+    yield "backward_weights_in_{}", partial(_rounded, ("factor",)), _SHORT
     yield "dscores_in_{}", partial(_rounded, ("draw",)), _SHORT
     yield "weights_and_dscores_in_{}", partial(_rounded, ("factor", "draw")), _SHORT
     yield "scaled_keys_in_{}", _rounded_keys, _SHORT
     yield "sums_in_{}", _rounded_sums, _SHORT
     yield "factors_in_tf32", _in_tf32, None
-    yield "dropout_ignored_in_backward", _undropped, None
-    yield "dropout_scale_missing_in_backward", _dropped_unscaled, None
-    yield "dropout_in_both_passes", _dropped, None
-    yield "rope_not_undone", partial(_turned, 0), None
-    yield "rope_undone_the_wrong_way", partial(_turned, 1), None
+    yield "dropout_ignored_in_backward", partial(_dropped, "none"), None
+    yield "dropout_scale_missing_in_backward", partial(_dropped, "unscaled"), None
+    yield "dropout_in_both_passes", partial(_dropped, "both"), None
+    yield "rope_not_undone", partial(_turned, 1), None
+    yield "rope_undone_the_wrong_way", partial(_turned, 2), None
     yield "offset_of_first_entry_in_backward", _first_offset, None
-    yield "dsinks_zero", lambda m: _of_sinks(m, lambda _, made: 0 * made), None
-    yield "dsinks_negated", lambda m: _of_sinks(m, lambda _, made: -made), None
-    yield "dsinks_of_{}_query_only", _sinks_of_one, ("first", "last")
-    yield "dsinks_not_summed", _sinks_not_summed, None
-    yield "dbias_not_summed", _bias_not_summed, None
-    yield "dbias_of_{}_part_only", _bias_of_one, ("first", "last")
-    yield "nan_from_queries_without_keys", _blind_nan, None
+    yield "dsinks_zero", lambda m: m.then(dsinks=lambda _, made: 0 * made), None
+    yield "dsinks_negated", lambda m: m.then(dsinks=lambda _, made: -made), None
+    yield "dsinks_of_{}_query_only", _sinks_of_one, _ENDS
+    yield "dsinks_not_summed", lambda m: m.but(dsinks=lambda m: m["sink_terms"]), None
+    yield "dbias_not_summed", lambda m: m.but(dbias=lambda m: m["dscores"]), None
+    yield "dbias_of_{}_part_only", _bias_of_one, _ENDS
+    yield "nan_from_queries_without_keys", lambda m: m.then(weights=_blind_nan), None
     yield "nan_from_hidden_{}", _hidden_nan, ("keys", "values", "queries", "dcontext")
     yield "mean_over_{}", _mean, ("elements", "queries", "batch_entries")
-    yield "loss_scale_{}_not_undone", _loss_scale, [2**n for n in range(1, 25)]
+    yield "loss_scale_{}_not_undone", _times, [2**n for n in range(1, 25)]
 
 
-# Scale, delta and lse.
+# Scale, delta, lse, and rules that the backward pass does not know.
 
 
-def _named(which: str) -> tuple[str, ...]:
-    return tuple(f"{name}_operand" for name in which.split("_and_"))
+def _rescaled(power: int, which: str, model: Model) -> Model:
+    factor = np.power(model["backward"].scale, float(power))
+    names = (f"{name}_operand" for name in which.split("_and_"))
+    return model.then(**dict.fromkeys(names, lambda _, made: made * factor))
 
 
-def _unscaled(which: str, model: Model) -> Model | None:
-    scale = model.backward.scale
-    if np.all(scale == 1) or np.any(scale == 0):
-        return None
-    return model.then(**dict.fromkeys(_named(which), lambda _, made: made / scale))
+def _unnormalised(model: Model, delta: Array) -> Array:
+    top = model["made"]["scores"].max(axis=-1, keepdims=True)
+    return np.asarray(delta * np.exp(model["lse"] - np.where(np.isfinite(top), top, 0)))
 
 
-def _scaled_twice(which: str, model: Model) -> Model | None:
-    scale = model.backward.scale
-    if np.all(scale == 1):
-        return None
-    return model.then(**dict.fromkeys(_named(which), lambda _, made: made * scale))
-
-
-def _unnormalised(model: Model) -> Model:
-    def change(model: Model, delta: Array) -> Array:
-        top = model["made"]["scores"].max(axis=-1, keepdims=True)
-        return np.asarray(delta * np.exp(model["lse"] - np.where(np.isfinite(top), top, 0)))
-
-    return model.then(delta=change)
-
-
-def _other_delta(axis: int, which: str, model: Model) -> Model | None:
-    if model.problem.shape[axis] == 1:
-        return None
-
+def _other_delta(axis: int, which: str, model: Model) -> Model:
     def change(_: Model, delta: Array) -> Array:
         if which == "first":
             return np.broadcast_to(np.take(delta, [0], axis), delta.shape)
@@ -156,69 +136,41 @@ def _other_delta(axis: int, which: str, model: Model) -> Model | None:
     return model.then(delta=change)
 
 
-def _dlse(times: int, model: Model) -> Model | None:
-    dlse = model.given.dlse
-    if dlse is None or not dlse.any():
-        return None
-    # The right delta holds −dlse.
-    return model.then(delta=lambda _, delta: delta + (1 - times) * dlse[..., None])
+def _in_backward(model: Model, pipe: Pipeline) -> Model:
+    return model.but(backward=lambda _: pipe)
 
 
-def _unscaled_lse(model: Model) -> Model | None:
-    if np.all(model.forward.scale == 1):
-        return None
-    plain = model.but(forward=model.forward.but(scale=1.0))
+def _other_lse(changes: dict[str, Any], model: Model) -> Model:
+    pipe = model["forward"].but(**changes)
+    plain = model.but(forward=lambda _: pipe)
     return model.but(lse=lambda _: plain["lse"])
 
 
-def _sinkless_lse(model: Model) -> Model | None:
-    if model.problem.sinks is None:
-        return None
-    plain = model.but(forward=model.forward.but(sinks=None))
-    return model.but(lse=lambda _: plain["lse"])
+def _missing(rule: str, model: Model) -> Model:
+    pipe: Pipeline = model["backward"]
+    if rule in ("softcap", "rope"):
+        return _in_backward(model, pipe.but(**{rule: None}))
+    if rule in _RULES:
+        return _in_backward(model, pipe.with_rule(rule, None))
+    return _in_backward(model, pipe.but(terms={n: t for n, t in pipe.terms.items() if n != rule}))
 
 
-# Rules that the backward pass does not know.
-
-
-def _missing(rule: str, model: Model) -> Model | None:
-    pipe = model.backward
-    if rule == "softcap":
-        return None if pipe.softcap is None else model.but(backward=pipe.but(softcap=None))
-    if rule == "rope":
-        return None if pipe.rope is None else model.but(backward=pipe.but(rope=None))
-    if rule in pipe.rules:
-        return model.but(backward=pipe.with_rule(rule, None))
-    if rule in pipe.terms:
-        terms = {name: term for name, term in pipe.terms.items() if name != rule}
-        return model.but(backward=pipe.but(terms=terms))
-    return None
-
-
-def _no_derivative(model: Model) -> Model | None:
-    if model.backward.softcap is None:
-        return None
-    return model.but(draw=lambda m: m["dscores"])
-
-
-def _first_offset(model: Model) -> Model | None:
+def _first_offset(model: Model) -> Model:
     visible = model.problem.visible
-    if len(set(visible.offsets)) == 1:
-        return None
     first = replace(model.problem, visible=visible._replace(offsets=visible.offsets[:1]))
-    return model.but(backward=pipeline_of(first))
+    return _in_backward(model, pipeline_of(first))
 
 
-def _turned(times: int, model: Model) -> Model | None:
-    """Rotate the gradients of query and key: not at all, or as query and key are."""
-    rope, run = model.backward.rope, model.run
+def _turned(times: int, model: Model) -> Model:
+    """Rotate the gradients of query and key so many times after they were rotated back."""
+    rope, run = model["backward"].rope, model.run
     if rope is None:
-        return None
+        return model
 
     def change(name: str) -> Callable[[Model, Array], Array]:
         def further(_: Model, made: Array) -> Array:
             angles = run.positions(name)[..., None] * rope.of_width(made.shape[-1])
-            return turned(made, (1 + times) * angles, rope.pairing)
+            return turned(made, times * angles, rope.pairing)
 
         return further
 
@@ -228,81 +180,60 @@ def _turned(times: int, model: Model) -> Model | None:
 # Heads, blocks and columns.
 
 
-def _averaged(model: Model) -> Model | None:
-    share = model.share
-    if share == 1:
-        return None
-    return model.then(
-        dkey_operand=lambda _, made: made / share, dvalue_operand=lambda _, made: made / share
-    )
-
-
-def _by_heads(model: Model, kept: Callable[[Array], Array]) -> Model | None:
+def _by_heads(model: Model, kept: Callable[[Model, Array], Array]) -> Model:
     """Return the model with another sum over the heads that share a key head."""
-    if model.share == 1:
-        return None
-    steps = {
-        f"{name}_operand": lambda m, name=name, of=of: summed(
-            kept(m[f"{name}_heads"]), 1, len(getattr(m.problem, of))
-        )
-        for name, of in (("dkey", "key"), ("dvalue", "value"))
-    }
-    return model.but(**steps)
+
+    def step(name: str, of: str) -> Callable[[Model], Array]:
+        return lambda m: summed(kept(m, m[f"{name}_heads"]), 1, len(getattr(m.problem, of)))
+
+    return model.but(dkey_operand=step("dkey", "key"), dvalue_operand=step("dvalue", "value"))
 
 
-def _one_head(which: str, model: Model) -> Model | None:
+def _grouped(of: Callable[..., Array], model: Model, rows: Array) -> Array:
+    batch, _, *rest = rows.shape
+    return of(rows.reshape(batch, -1, model.share, *rest), axis=2)
+
+
+def _one_head(which: str, model: Model) -> Model:
     first = 0 if which == "first" else model.share - 1
-    return _by_heads(model, lambda rows: rows[:, first :: model.share])
+    return _by_heads(model, lambda _, rows: rows[:, first :: model.share])
 
 
-def _grouped_otherwise(model: Model) -> Model | None:
-    groups = model.problem.key.shape[1]
-    if groups == 1:
-        return None
-
-    def kept(rows: Array) -> Array:
-        batch, _, *rest = rows.shape
-        return np.asarray(rows.reshape(batch, -1, groups, *rest).sum(axis=1))
-
-    return _by_heads(model, kept)
+def _other_way(model: Model, rows: Array) -> Array:
+    batch, heads, *rest = rows.shape
+    return np.asarray(rows.reshape(batch, model.share, heads // model.share, *rest).sum(axis=1))
 
 
-def _exchanged(model: Model) -> Model:
-    return model.but(dkey=lambda _: model["dvalue"], dvalue=lambda _: model["dkey"])
-
-
-def _one_block(step: str, which: str, size: int, model: Model) -> Model | None:
-    """Return the gradient of query from one block of keys, of keys from one block of queries."""
-    axis = 3 if step == "dquery" else 2
-    length = model.problem.shape[axis]
-    if length <= size:
-        return None
+def _block(which: str, size: int, length: int) -> Array:
+    """Return 1 for the places of the first or the last block, and 0 for the others."""
     start = 0 if which == "first" else (length - 1) // size * size
-    block = np.zeros(length, np.bool_)
-    block[start : start + size] = True
-    kept = block if axis == 3 else block[:, None]
-    made = model.then(draw=lambda _, rows: rows * kept)
-    part = "dquery_operand" if step == "dquery" else "dkey_heads"
-    return model.but(**{part: lambda _: made[part]})
+    places = np.arange(length)
+    return np.asarray((start <= places) & (places < start + size))
 
 
-def _few_columns(model: Model) -> Model | None:
-    width = model.problem.key.shape[3]
-    if np.asarray(model.problem.value).shape[3] <= width:
-        return None
+def _of_keys(which: str, size: int, model: Model) -> Model:
+    kept = _block(which, size, model.problem.shape[3])
+    cut = model.then(draw=lambda _, draw: draw * kept)
+    return model.but(dquery_operand=lambda _: cut["dquery_operand"])
+
+
+def _of_queries(which: str, size: int, model: Model) -> Model:
+    kept = _block(which, size, model.problem.shape[2])[:, None]
+    cut = model.then(draw=lambda _, draw: draw * kept)
+    return model.but(dkey_heads=lambda _: cut["dkey_heads"])
+
+
+def _few_columns(model: Model) -> Model:
+    some = slice(model.problem.key.shape[3])
     return model.but(
         dweights=lambda m: together(
-            m["dcontext"][..., :width], m["value"][..., :width].swapaxes(-1, -2)
+            m["dcontext"][..., some], m["value"][..., some].swapaxes(-1, -2)
         )
     )
 
 
-def _few_dvalue_columns(model: Model) -> Model | None:
-    width = model.problem.key.shape[3]
-    if np.asarray(model.problem.value).shape[3] <= width:
-        return None
-    kept = np.arange(np.asarray(model.problem.value).shape[3]) < width
-    return model.then(dvalue=lambda _, made: made * kept)
+def _as_wide(model: Model, made: Array) -> Array:
+    return np.asarray(made * (np.arange(made.shape[3]) < model.problem.key.shape[3]))
 
 
 # Formats.
@@ -313,24 +244,21 @@ def _rounded(steps: tuple[str, ...], fmt: str, model: Model) -> Model:
     return model.then(**dict.fromkeys(steps, lambda _, made: stored(made)))
 
 
-def _rounded_keys(fmt: str, model: Model) -> Model | None:
+def _rounded_keys(fmt: str, model: Model) -> Model:
     """Round keys that are multiplied with the scale before the exponential."""
-    scale, stored = model.backward.scale, PRECISIONS[fmt].stored
-    if np.all(scale == 1) or np.any(scale == 0):
-        return None
-    pipe = model.backward.then("operands", ("key", lambda _, key: stored(key * scale) / scale))
-    rounded = model.but(backward=pipe)
+    scale, stored = model["backward"].scale, PRECISIONS[fmt].stored
+    change = "key", lambda _, key: stored(key * scale) / scale
+    rounded = _in_backward(model, model["backward"].then("operands", change))
     return model.but(weights=lambda _: rounded["weights"])
 
 
 def _rounded_sums(fmt: str, model: Model) -> Model:
-    """Keep sums in a short format, a block of 64 terms after the other."""
     stored = PRECISIONS[fmt].stored
 
     def times(left: Array, right: Array) -> Array:
         total: Any = 0.0
-        for start in range(0, left.shape[-1], 64):
-            part = slice(start, start + 64)
+        for start in range(0, left.shape[-1], _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
             total = stored(total + together(left[..., part], right[..., part, :]))
         return np.asarray(total)
 
@@ -341,126 +269,67 @@ def _in_tf32(model: Model) -> Model:
     def stored(_: Any, rows: Array) -> Array:
         return TF32.stored(rows)
 
-    pipe = model.backward
+    pipe = model["backward"]
     for name in ("query", "key", "value"):
         pipe = pipe.then("operands", (name, stored))
-    factors = dict.fromkeys(("dcontext", "factor", "draw"), stored)
-    return model.but(forward=pipe, backward=pipe).then(**factors)
+    both = model.but(forward=lambda _: pipe, backward=lambda _: pipe)
+    return both.then(**dict.fromkeys(("dcontext", "factor", "draw"), stored))
 
 
-# Dropout: the weights that are judged beside the gradients show which were dropped.
-
-
-def _kept(model: Model) -> tuple[Array, float] | None:
-    """Return which weights were kept, and the factor of these."""
-    found = model.given.outputs.get("weights")
-    if found is None or found.shape != model["weights"].shape:
-        return None
-    kept, seen = found != 0, model["weights"] > 0
-    if kept[seen].all() or not kept.any():
-        return None
-    return kept, float(np.median(found[kept] / model["weights"][kept]))
-
-
-def _with_dropout(model: Model, *, forward: float, backward: Array | float) -> Model:
-    """Return the model with delta of a context of dropped weights, and weights as they are kept."""
-    kept, _ = _kept(model) or (np.ones(1, np.bool_), 1.0)
-    dropped = together(forward * kept * model["weights"], model["value"])
+def _dropped(backward: str, model: Model) -> Model:
+    """Drop weights: those that are 0 in the weights that are judged beside the gradients."""
+    found, weights = model.given.outputs.get("weights"), model["weights"]
+    if found is None or found.shape != weights.shape or not found.any():
+        return model
+    kept = found != 0
+    factor = float(np.median(found[kept] / weights[kept]))
+    dropped = together(factor * kept * weights, model["value"])
+    used = {"none": 1.0, "unscaled": kept, "both": factor * kept}[backward]
     return model.but(context=lambda _: dropped).then(
-        factor=lambda _, made: made * backward, dweights=lambda _, made: made * backward
+        factor=lambda _, made: made * used, dweights=lambda _, made: made * used
     )
-
-
-def _dropped(model: Model) -> Model | None:
-    found = _kept(model)
-    return found and _with_dropout(model, forward=found[1], backward=found[0] * found[1])
-
-
-def _undropped(model: Model) -> Model | None:
-    found = _kept(model)
-    return found and _with_dropout(model, forward=found[1], backward=1.0)
-
-
-def _dropped_unscaled(model: Model) -> Model | None:
-    found = _kept(model)
-    return found and _with_dropout(model, forward=found[1], backward=found[0])
 
 
 # Sinks, bias, NaN and factors of all gradients.
 
 
-def _of_sinks(model: Model, change: Callable[[Model, Array], Array]) -> Model | None:
-    return None if model.problem.sinks is None else model.then(dsinks=change)
+def _sinks_of_one(which: str, model: Model) -> Model:
+    at = [0 if which == "first" else -1]
+    return model.but(dsinks=lambda m: m["sink_terms"][:, :, at].sum(axis=0, keepdims=True))
 
 
-def _sink_terms(model: Model) -> Array:
-    """Return what each query adds to the gradient of the sinks, (B, H, L, 1)."""
-    sinks = np.asarray(model.problem.sinks).reshape(1, -1, 1, 1)
-    return np.asarray(-np.exp(sinks - model["lse"]) * model["delta"])
+def _bias_of_one(which: str, model: Model) -> Model:
+    """Return the gradient of the bias from one part of the first axis along which it is shared."""
+    at = [0 if which == "first" else -1]
+
+    def step(m: Model) -> Array:
+        sizes = zip(m.problem.shape, np.asarray(m.problem.bias).shape, strict=True)
+        axes = [axis for axis, (every, own) in enumerate(sizes) if own < every] or [0]
+        part = np.take(m["dscores"], at, axes[0])
+        return np.asarray(part.sum(axis=tuple(axes[1:]), keepdims=True))
+
+    return model.but(dbias=step)
 
 
-def _sinks_of_one(which: str, model: Model) -> Model | None:
-    at = 0 if which == "first" else -1
-    return _of_sinks(model, lambda m, _: _sink_terms(m)[:, :, [at]].sum(axis=0, keepdims=True))
+def _blind_nan(model: Model, weights: Array) -> Array:
+    return np.where(np.isneginf(model["lse"]), np.nan, weights)
 
 
-def _sinks_not_summed(model: Model) -> Model | None:
-    return _of_sinks(model, lambda m, _: _sink_terms(m))
-
-
-def _shared_axes(model: Model) -> tuple[int, ...]:
-    """Return the axes along which the bias is broadcast."""
-    bias = model.problem.bias
-    sizes = zip(model.problem.shape, () if bias is None else bias.shape, strict=False)
-    return tuple(axis for axis, (all_, own) in enumerate(sizes) if own < all_)
-
-
-def _bias_not_summed(model: Model) -> Model | None:
-    return model.but(dbias=lambda m: m["dscores"]) if _shared_axes(model) else None
-
-
-def _bias_of_one(which: str, model: Model) -> Model | None:
-    axes = _shared_axes(model)
-    if not axes:
-        return None
-    at = 0 if which == "first" else -1
-    # Of the first axis alone: the others are summed.
-    return model.but(
-        dbias=lambda m: np.take(m["dscores"], [at], axes[0]).sum(axis=axes[1:], keepdims=True)
-    )
-
-
-def _blind_nan(model: Model) -> Model | None:
-    """Let the weights of queries without keys be exp(−inf + inf)."""
-    blind = np.isneginf(model["lse"])
-    if not blind.any():
-        return None
-    return model.then(weights=lambda _, made: np.where(blind, np.nan, made))
-
-
-def _hidden_nan(which: str, model: Model) -> Model | None:
+def _hidden_nan(which: str, model: Model) -> Model:
     """Let what stands in hidden places be NaN, and be multiplied with 0."""
     seen = np.broadcast_to(model.run.seen, model.problem.shape)
     of_keys = which in ("keys", "values")
     hidden = np.asarray(~seen.any(axis=(1, 2) if of_keys else 3))
-    if not hidden.any():
-        return None
     places = hidden[:, None, :, None] if of_keys else hidden[..., None]
     name = {"keys": "key", "values": "value", "queries": "query"}.get(which, which)
     return model.then(**{name: lambda _, rows: np.where(places, np.nan, rows)})
 
 
-def _mean(over: str, model: Model) -> Model | None:
-    batch, heads, queries, _ = model.problem.shape
-    width = model.given.dcontext.shape[3]
-    counts = {"elements": batch * heads * queries * width, "queries": batch * queries}
-    count = counts.get(over, batch)
-    return None if count == 1 else _times(model, 1 / count)
+def _mean(over: str, model: Model) -> Model:
+    batch, _, queries, _ = model.problem.shape
+    counts = {"elements": model.given.dcontext.size, "queries": batch * queries}
+    return _times(1 / counts.get(over, batch), model)
 
 
-def _loss_scale(factor: int, model: Model) -> Model:
-    return _times(model, float(factor))
-
-
-def _times(model: Model, factor: float) -> Model:
+def _times(factor: float, model: Model) -> Model:
     return model.then(**dict.fromkeys(_RESULTS, lambda _, made: factor * made))
