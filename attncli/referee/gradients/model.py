@@ -135,7 +135,7 @@ def summed(rows: Array, times: int, entries: int) -> Array:
     """Return (B, H, S, D) summed over each key head's query heads, and over shared entries."""
     batch, heads, *rest = rows.shape
     made = rows.reshape(batch, heads // times, times, *rest).sum(axis=2)
-    return made.sum(axis=0, keepdims=True) if entries == 1 else made
+    return np.asarray(made.sum(axis=0, keepdims=True) if entries == 1 else made)
 
 
 def _weights(model: Model) -> Array:
