@@ -33,7 +33,7 @@ IMPORTED_BY = {
     "view": {"cli", "explanation"},
     "loading": {"cli", "gather"},
     "typer": {"cli"},
-    "rich": {"cli", "view"},
+    "rich": {"cli", "view", "explanation"},
     "matplotlib": {"view"},
     "PIL": {"loading", "view"},
     "yaml": {"loading"},

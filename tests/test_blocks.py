@@ -105,35 +105,6 @@ def test_on_a_logarithmic_scale_numbers_keep_their_digits():
     assert "██0.90███▒▒0.012▒▒" in draw_blocks(picture, width=60)
 
 
-@pytest.mark.parametrize(
-    ("cells", "width", "named"),
-    [
-        ([1, 0.05, 2e-5], 80, [2e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1]),
-        ([1, 0.05, 2e-5], 58, [2e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1]),
-        ([1, 0.05, 2e-5], 57, [2e-5, 1e-3, 1e-1, 1]),
-        ([1, 0.05, 2e-5], 43, [2e-5, 1e-2, 1]),
-        ([1, 0.05, 2e-5], 36, [2e-5, 1]),
-        ([0.5, 0.1, 0.3], 80, [0.05, 0.1, 0.2, 0.5]),
-    ],
-)
-def test_a_logarithmic_scale_names_its_decades_where_they_fit(cells, width, named):
-    """As many of the colours stand before a number as lie below it."""
-    picture = make_picture([make_panel([cells])], log=True)
-    scale = screen(draw_blocks(picture, width=width, color="truecolor"))[-1]
-    assert len(scale) <= width
-    words = "".join(character for character, _, _ in scale)
-    scale = scale[len(words) - len(words.removeprefix("weight (log scale)  ")) :]
-    text = "".join(c if back is None else "#" for c, _, back in scale)
-    assert [float(word) for word in re.findall(r"[^# ]+", text)] == named
-    colors = [back for _, _, back in scale if back is not None]
-    assert colors == [blues(step(k / 23)) for k in range(24)]
-    before = [text[: at.start()].count("#") for at in re.finditer(r"[^# ]+", text)]
-    span = np.log(named[-1] / named[0])
-    assert before == [round(24 * np.log(value / named[0]) / span) for value in named]
-    plain = draw_blocks(picture, width=width, unicode=False).splitlines()[-1]
-    assert all(f"{value:.3g}" in plain for value in named)
-
-
 def test_two_column_cells_have_the_colour_of_their_weight_and_hidden_ones_a_mark():
     values = weights(20, 20)
     hidden = np.triu(np.ones((20, 20), bool), 1)
@@ -289,16 +260,6 @@ def batches(rows, across, counts=(2, 3)):
     values = weights(rows, across, heads=6).reshape(*counts, rows, across)
     panels = split(values, names=["batch", "head"])
     return make_picture(panels, title="a title " * 20, group=counts[1])
-
-
-def test_titles_and_heading_are_whole_where_there_is_no_edge():
-    lines = draw_blocks(batches(5, 3), width=None, annotate=False).split("\n")
-    assert lines[0] == ("a title " * 20).rstrip()
-    title = lines[2]
-    for head in range(3):
-        start = title.index(f"batch 0, head {head}")
-        # Each title begins above its map.
-        assert lines[3][start : start + 5] == "0 1 2"
 
 
 @pytest.mark.parametrize(("counts", "rows"), [((2, 3), [3, 3]), ((3, 2), [2, 2, 2])])

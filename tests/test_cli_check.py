@@ -188,14 +188,6 @@ def test_a_wrong_shape_is_a_mismatch(judged: Path, attncli: Run) -> None:
     ]
 
 
-def test_weights_given_as_the_context(judged: Path, attncli: Run) -> None:
-    ran = attncli("check", *QKV, "--expect", "weights.npy", "--no-diagnose")
-    assert ran.code == 1
-    assert "  this is the shape of weights: --expect weights=FILE\n" in ran.text
-    # No search for a mistake follows what is said already.
-    assert attncli("check", *QKV, "--expect", "weights.npy").text == ran.text
-
-
 @pytest.mark.parametrize("suffix", ["json", "yaml", "npz"])
 def test_results_as_compute_saves_them_are_judged(judged: Path, attncli: Run, suffix: str) -> None:
     attncli("compute", *QKV, "--save", f"all.{suffix}").good()
@@ -357,19 +349,6 @@ def test_of_a_file_of_several_layers_one_is_to_be_taken(
     attncli("check", *problem, "--expect", f"{output}=layer.npy").good()
 
 
-@pytest.mark.parametrize(
-    ("layout", "shape"),
-    [("sbd", (3, 1, 4)), ("shd", (3, 1, 4)), ("bshd", (1, 3, 1, 4)), ("bhsd", (1, 1, 3, 4))],
-)
-def test_a_table_may_lack_axes_in_the_middle(
-    folder: Path, attncli: Run, layout: str, shape: tuple[int, ...]
-) -> None:
-    query = np.random.default_rng(0).normal(size=shape).astype("f4")
-    np.save("q.npy", query)
-    np.savetxt("c.csv", plain(*[query.reshape(3, 4)] * 3), delimiter=",")
-    attncli("check", *["q.npy"] * 3, "--layout", layout, "--expect", "c.csv").good()
-
-
 @pytest.fixture
 def heads(folder: Path) -> np.ndarray:
     """Queries, keys and values of two batch entries and four heads, and their context."""
@@ -409,17 +388,6 @@ def test_of_a_file_of_the_whole_problem_the_picked_head_is_judged(
     text = attncli(*words, "--batch", "1").text
     assert "only head 3 is wrong" in text
     assert "only batch entry 0 is wrong" in attncli(*words, "--head", "2").text
-
-
-@pytest.mark.parametrize("saved", ["context=c.csv", "lse=l.csv", "context=c.npy"])
-@pytest.mark.parametrize("pick", [(), ("--head", "1"), ("--batch", "0", "--head", "1")])
-def test_a_table_of_the_whole_problem_is_one_of_its_heads(
-    saved: str, pick: tuple[str, ...], folder: Path, attncli: Run
-) -> None:
-    np.save("q.npy", np.random.default_rng(0).normal(size=(1, 3, 8)))
-    words = (*["q.npy"] * 3, "--heads", "2")
-    attncli("compute", *words, "--show", "stats", "--save", saved).good()
-    assert ": ok" in attncli("check", *words, "--expect", saved, *pick).good().text
 
 
 def test_the_context_of_a_single_head_is_the_one_before_the_output_projection(

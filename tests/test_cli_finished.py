@@ -132,33 +132,6 @@ def test_a_problem_file_names_their_file_beside_it(problem: Path, attncli: Run) 
     assert "the output runs/w.npy is the same file as the input" in refused.messages[0]
 
 
-def test_a_problem_file_names_the_scores_that_tell_what_is_hidden(
-    folder: Path, attncli: Run
-) -> None:
-    np.save("w.npy", np.array([[1.0, 0.0, 0.0]]))
-    np.save("s.npy", np.array([[800.0, 0.0, -np.inf]]))
-    Path("w.yaml").write_text("weights: w.npy\nscores: s.npy\n", encoding="utf-8")
-    (top,) = attncli("compute", "w.yaml", "--show", "top", "-f", "json").good().json["top"]
-    assert [key["index"] for key in top["keys"]] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("none.npy", "w.yaml#weights: none.npy does not exist"),
-        ("3", "w.yaml: expected weights to be an array of numbers; found int"),
-        ("[a, b]", "w.yaml: expected weights to be an array of numbers; found a list of words"),
-    ],
-)
-def test_a_problem_file_without_their_numbers_is_refused(
-    entry: str, message: str, folder: Path, attncli: Run
-) -> None:
-    Path("w.yaml").write_text(f"weights: {entry}\n", encoding="utf-8")
-    ran = attncli("compute", "w.yaml", "--show", "stats")
-    assert (ran.code, ran.out) == (2, b"")
-    assert message in ran.messages[0]
-
-
 def test_they_are_shown_as_they_are(problem: Path, attncli: Run) -> None:
     weights = np.load("w.npy")
     words = ("compute", "w.npy", "--show", "weights", "--tokens", "a,b,c,d,e")

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.image import imread
 from oracle import attention_oracle
 from piping import piped
-from process import ROOT, Ran, long_but
+from process import ROOT, Ran
 
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
@@ -91,19 +91,6 @@ def test_numbers_stand_in_the_cells_unless_told_otherwise(tutorial: Path, attncl
     assert Path("w.svg").read_text().count("0.26") == 0
 
 
-LABELLED = ["--query-labels", "the,cat", "--key-labels", "a,b,c"]
-
-
-@pytest.mark.parametrize("kind", long_but(["json", "yaml", "npz"], "json", "npz"))
-def test_labels_and_summaries_go_through_a_pipe(kind: str, tutorial: Path, attncli: Run) -> None:
-    show = "weights" if kind == "npz" else "weights,stats,top"
-    made = attncli("compute", "q.csv", "k.csv", *LABELLED, "--show", show, "-f", kind).good()
-    with piped(made.out):
-        drawn = attncli("heatmap").good()
-    np.testing.assert_allclose(numbers(drawn.text)[:6], WEIGHTS.ravel(), atol=0.005)
-    assert "cat" in drawn.text
-
-
 @pytest.mark.parametrize("kind", ["json", "yaml", "csv", "npy", "npz"])
 def test_what_compute_writes_heatmap_draws(kind: str, tutorial: Path, attncli: Run) -> None:
     made = attncli("compute", "q.csv", "k.csv", "--show", "weights", "-f", kind).good()
@@ -119,19 +106,6 @@ def test_one_matrix_alone_is_finished_weights(folder: Path, attncli: Run) -> Non
     np.save("w.npy", np.array([[[0.25, 0.75]], [[0.1, 0.9]]]))
     head = attncli("heatmap", "w.npy", "--head", "1").good().text
     assert numbers(head)[:2] == [0.1, 0.9]
-
-
-def test_an_empty_pipe_is_an_error_and_nothing_at_all_is_the_example(
-    folder: Path, attncli: Run
-) -> None:
-    with piped(b""):
-        empty = attncli("heatmap", "--out", "w.png")
-    assert empty.code == 2
-    assert empty.messages[0] == "error: standard input is empty"
-    assert not Path("w.png").exists()
-    example = attncli("heatmap", "--out", "w.png").good()
-    assert example.messages == ["note: no files given: this is the built-in example"]
-    assert Path("w.png").exists()
 
 
 def test_rows_and_columns_are_cut_out(tutorial: Path, attncli: Run) -> None:
@@ -264,30 +238,6 @@ def test_what_a_difference_cannot_be_is_refused(
     assert ran.messages[0] == f"error: {message}"
 
 
-def test_what_is_subtracted_is_read_with_the_dtype(folder: Path, attncli: Run) -> None:
-    weights = np.array([[0.5, 0.5], [0.25, 0.75]], np.float32)
-    np.save("w.npy", weights)
-    np.save("bits.npy", (weights.view(np.uint32) >> 16).astype(np.uint16))
-    ran = attncli("heatmap", "w.npy", "--minus", "bits.npy", "--dtype", "bfloat16").good()
-    assert ran.messages == []
-    assert set(numbers("\n".join(ran.text.splitlines()[:-1]))) == {0}
-
-
-@pytest.mark.parametrize("command", ["heatmap", "compute"])
-def test_tokens_that_are_given_take_the_place_of_labels_in_a_file(
-    command: str, folder: Path, attncli: Run
-) -> None:
-    document = {"weights": [[1.0, 0.0], [0.5, 0.5]]}
-    if command == "compute":
-        document = {"query": [[1.0], [2.0]], "key": [[3.0], [4.0]]}
-    labels = {"query_labels": ["old", "older"], "key_labels": ["past", "before"]}
-    Path("x.json").write_text(json.dumps(document | labels))
-    text = attncli(command, "x.json", "--tokens", "new,newer").good().text
-    assert text.count("newer") >= 2
-    assert not any(word in text for word in ("old", "past", "before"))
-    assert "older" in attncli(command, "x.json").good().text
-
-
 @pytest.mark.parametrize("command", ["heatmap", "compute"])
 def test_a_sentence_is_as_many_labels_as_are_expected(
     command: str, tutorial: Path, attncli: Run
@@ -391,14 +341,6 @@ def test_what_cannot_be_drawn_is_refused_before_a_file_is_read(
     assert message in ran.messages[0]
 
 
-def test_one_head_less_the_same_one_of_all(folder: Path, attncli: Run) -> None:
-    np.save("q.npy", np.random.default_rng(0).normal(size=(2, 3, 4)))
-    heads = ["q.npy", "q.npy", "--layout", "hsd"]
-    attncli("compute", *heads, "--save", "weights=w.npy").good()
-    text = attncli("heatmap", *heads, "--head", "1", "--minus", "w.npy").good().text
-    assert set(numbers(text)[:9]) == {0}
-
-
 def test_labels_without_a_font_are_named_up_to_two(folder: Path, attncli: Run) -> None:
     many = "\u0378" * 40
     told = attncli("heatmap", "--title", many, "--out", "w.pdf").good().messages[-1]
@@ -441,16 +383,3 @@ def test_the_share_of_a_sink_is_told(folder, attncli):
     assert (
         words not in attncli("heatmap", "x.npy", "x.npy", "--sinks", "0", "--what", "scores").text
     )
-
-
-def test_a_difference_marks_what_both_hide_and_nothing_else(folder, attncli):
-    np.save("x.npy", np.eye(3))
-    attncli("compute", "x.npy", "x.npy", "--causal", "--save", "weights=w.npy").good()
-    weights = np.load("w.npy")
-    weights[0, 2] = 0.5
-    np.save("other.npy", weights)
-    text = attncli("heatmap", "x.npy", "x.npy", "--causal", "--minus", "other.npy").good().text
-    rows = [line for line in text.splitlines() if re.match(r"[012] ", line)]
-    assert rows[0].count("·") > 0
-    assert "-0.50" in rows[0]
-    assert "hidden" in text

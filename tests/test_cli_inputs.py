@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from oracle import attention_oracle
 from piping import piped
-from process import COMMAND, Ran, environment, run
+from process import Ran, run
 
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
@@ -169,21 +168,6 @@ def test_standard_input_is_read_once(tutorial: Path, attncli: Run) -> None:
             "error: standard input (-) can be read only once",
             "hint: read one of them from a file",
         ]
-
-
-def test_standard_input_is_read_once_by_a_problem_file_too(tutorial: Path, from_pipe: Run) -> None:
-    Path("twice.yaml").write_text('q: "-"\nk: "-"\n')
-    ran = from_pipe("compute", "twice.yaml", stdin=b"1,2\n")
-    assert ran.messages[0] == "error: standard input (-) can be read only once"
-    ran = run("compute", stdin=b'{"q": "-", "k": [[1]]}')
-    assert ran.messages[0] == "error: standard input (-) can be read only once"
-
-
-def test_a_closed_stdin_gives_the_example() -> None:
-    shell = ["sh", "-c", '"$@" <&-', "sh", *COMMAND, "compute"]
-    done = subprocess.run(shell, capture_output=True, env=environment(), check=False, timeout=60)
-    assert done.returncode == 0
-    assert done.stderr.decode().strip() == EXAMPLE_NOTE
 
 
 # --- labels -------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 from markdown_blocks import blocks
 from oracle import attention_oracle
 from process import Ran
-from terminal import show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,14 +74,3 @@ def test_the_mean_of_the_heads(heads: Path, attncli: Run) -> None:
     assert title == "weights · batch 1 · mean of the heads"
     mean = attention_oracle(Q, Q, Q)["weights"][1].mean(axis=0)
     assert [row[1:] for row in table[1:]] == [[f"{x:.4f}" for x in row] for row in mean]
-
-
-def test_a_terminal_gets_the_document_that_a_pipe_gets(folder: Path, attncli: Run) -> None:
-    np.save("q.npy", np.random.default_rng(1).normal(size=(70, 8)))
-    words = ["compute", "q.npy", "q.npy", "-f", "markdown"]
-    piped = attncli(*words).good().text
-    (_, _), (_, table), (_, left_out) = blocks(piped)
-    assert [len(row) for row in table] == [65] * 65
-    assert left_out.startswith("… 6 more queries and 6 more keys (--max-rows, --max-cols;")
-    shown = show(*words, "--color", "always", width=60, cwd=folder)
-    assert shown.text == piped

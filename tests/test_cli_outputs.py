@@ -15,7 +15,7 @@ import yaml
 from oracle import attention_oracle
 from process import Ran, run
 
-from attncli.cli import compute, output
+from attncli.cli import output
 from attncli.loading import read_array
 
 Run = Callable[..., Ran]
@@ -169,18 +169,6 @@ def test_max_rows_and_max_cols_say_how_much_is_shown(tutorial: Path, attncli: Ru
     assert "more" not in whole.text
 
 
-@pytest.mark.parametrize("words", ["--format csv", "--format npy", "--save c.tsv"])
-def test_two_outputs_that_were_named_are_not_cut_to_one(
-    words: str, tutorial: Path, attncli: Run
-) -> None:
-    option, kind = words.split()
-    ran = attncli("compute", *FILES, "--show", "weights,context", option, kind)
-    assert (ran.code, ran.out) == (2, b"")
-    assert "holds one array; found weights and context" in ran.messages[0]
-    assert "--save weights=FILE" in ran.messages[1]
-    assert not Path("c.tsv").exists()
-
-
 def test_several_outputs_go_into_one_file_by_their_names(tutorial: Path, attncli: Run) -> None:
     attncli("compute", *FILES, "--save", "weights,lse,weights=w.npz").good()
     assert set(np.load("w.npz")) == {"weights", "lse"}
@@ -282,19 +270,6 @@ def test_large_weights_are_saved_as_often_as_asked_and_shown_too(
         np.testing.assert_array_equal(np.load(name), shown)
 
 
-def test_a_large_mean_of_the_heads_is_saved_where_it_is_computed(
-    folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save("q.npy", np.random.default_rng(0).normal(size=(2, 3, 7, 4)))
-    each = np.array(attncli("compute", "q.npy", "q.npy", "-f", "json").good().json["weights"])
-    monkeypatch.setattr(output, "_HELD_CELLS", 3)
-    monkeypatch.setattr("attncli.engine.averaging._HELD", 30)
-    monkeypatch.setattr("attncli.engine.averaging._LEAST_ROWS", 2)
-    files = ("q.npy", "q.npy", "q.npy", "--average-heads")
-    attncli("compute", *files, "--show", "context", "--save", "weights=w.npy").good()
-    np.testing.assert_allclose(np.load("w.npy"), each.mean(axis=1), rtol=1e-14)
-
-
 @pytest.fixture
 def heads(folder: Path) -> np.ndarray:
     """Three heads of two batch entries."""
@@ -345,18 +320,6 @@ def test_labels_are_for_tables_of_numbers(
     assert ran.code == 2
     assert ran.messages[0].startswith("error: --with-labels is for CSV and TSV")
     assert not Path("w.npy").exists()
-
-
-def test_the_mean_of_the_heads_of_each_entry_in_a_large_problem(
-    heads: np.ndarray, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tables get the rows they show computed alone there."""
-    monkeypatch.setattr(compute, "_WHOLE_CELLS", 1)
-    text = attncli("compute", "q.npy", "q.npy", "--average-heads", "--digits", "6").good().text
-    means = attention_oracle(heads, heads, heads)["weights"].mean(axis=1)
-    for batch in (0, 1):
-        table = text.split(f"weights · batch {batch} · mean of the heads\n")[1]
-        assert table.splitlines()[2].split()[1:] == [f"{weight:.6f}" for weight in means[batch, 0]]
 
 
 def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncli):

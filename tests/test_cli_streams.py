@@ -176,23 +176,6 @@ def test_ascii_output_escapes_what_it_cannot_show(tutorial: Path) -> None:
         assert b"0.47" in ran.out
 
 
-def test_tables_look_the_same_in_ascii(tutorial: Path, attncli: Run) -> None:
-    lines = ["info k.csv", "check q.csv k.csv v.csv --expect plain.npy", "compute q.csv k.csv"]
-    attncli("compute", "q.csv", "k.csv", "v.csv", "--plain", "--save", "plain.npy").good()
-    signs = {"─": "-", "×": "x", "·": ","}
-
-    def table(ran: Ran) -> list[str]:
-        rows = [
-            "".join(signs.get(letter, letter) for letter in row) for row in ran.text.split("\n")
-        ]
-        (rule,) = (place for place, row in enumerate(rows) if set(row) == {"-"})
-        return rows[rule - 1 : rule + 3]
-
-    poor, usual = run_together(lines, env=environment(**POOR)), run_together(lines)
-    for line in lines:
-        assert table(poor[line]) == table(usual[line])
-
-
 def test_ascii_errors_escape_what_they_cannot_show(tutorial: Path) -> None:
     ran = run("compute", "é.csv", "k.csv", env=environment(**POOR))
     assert ran.code == 2

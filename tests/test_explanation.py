@@ -15,7 +15,6 @@ from strategies import problems
 from attncli import AttnError, AttnWarning, UsageError, attention, load, pose
 from attncli.errors.names import OUTPUTS
 from attncli.explanation.explaining import explain, query_index
-from attncli.view.explanation.markdown import as_markdown
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 
@@ -261,12 +260,6 @@ def test_the_shift_is_the_largest_of_scores_and_sink(sink):
     check_parts(way, 1e-12)
 
 
-def test_a_sink_alone_is_the_whole_denominator():
-    way = with_sink(1.5, mask=np.zeros(5))
-    assert (way.fully_masked, way.shift, way.denominator) == (True, 1.5, 1)
-    assert way.lse == pytest.approx(1.5)
-
-
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_rope_shows_the_query_before_and_after_it_is_turned(pairing):
     problem = random_problem(rope=pairing, query_offset=2)
@@ -330,13 +323,6 @@ def test_scores_of_another_query_beyond_the_range_do_no_harm():
         explain(problem, query=1)
 
 
-def test_hidden_keys_too_large_to_multiply_do_no_harm():
-    problem = pose([[1e300, 1e300]], [[1e-300, 0.0], [1e300, -1e300]], mask=[[1, 0]], scale=1)
-    way = explain(problem, query=0)
-    assert way.steps[0].weight == 1
-    assert way.steps[1].hidden
-
-
 def test_float32_stays_the_engines_float32():
     problem = pose(*(np.float32(TUTORIAL[name]) for name in ("query", "key", "value")))
     way = explain(problem, query=0)
@@ -384,19 +370,6 @@ def test_a_query_is_found_by_index_or_label():
         query_index(problem, "dog")
     with pytest.raises(AttnError, match="from -2 to 1; found '9'"):
         query_index(pose(**TUTORIAL), "9")
-
-
-def test_a_label_with_nothing_to_be_seen_is_named_by_the_signs_for_it():
-    """Tables show it so; a label that is those signs comes first."""
-    problem = pose(np.eye(4), np.eye(4), query_labels=["", "  ", "a", ""])
-    assert query_index(problem, "␣␣") == 1
-    assert query_index(problem, '"" (3)') == 3
-    for empty in ("", '""'):
-        with pytest.raises(AttnError, match="is the label of 2 queries: 0, 3") as caught:
-            query_index(problem, empty)
-        assert caught.value.hint == "name one by its index, or as '\"\" (0)'"
-    assert query_index(pose(np.eye(2), np.eye(2), query_labels=["", '""']), '""') == 1
-    assert as_markdown(explain(problem, query=3)).startswith('# How query 3 "" attends\n')
 
 
 def test_the_key_value_head_that_is_read_is_told():

@@ -242,14 +242,6 @@ def test_texts_of_the_colour_bar_do_not_overlap(wishes):
         assert_nothing_overlaps(draw(make_picture([make_panel(values)], **wishes)))
 
 
-def test_small_panels_have_batch_and_head_in_short():
-    values = np.stack([weights(8, 8, heads=3)] * 2)
-    figure = draw(make_picture(split(values, names=["batch", "head"])), size=(3.3, math.inf))
-    titles = [axes.get_title() for axes in figure.axes]
-    assert titles[:6] == ["b0 h0", "b0 h1", "b0 h2", "b1 h0", "b1 h1", "b1 h2"]
-    assert_nothing_overlaps(figure)
-
-
 def test_labels_are_plain_text_and_thinned_ones_are_announced():
     figure = draw(make_picture([make_panel(weights(2, 13))], key_labels=TOKENS))
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == TOKENS
@@ -271,16 +263,6 @@ def test_formulas_are_drawn_where_they_are_asked_for():
     wrong = make_picture([make_panel(weights(1, 2))], title=r"$\nosuch$")
     with pytest.raises(ValueError, match="nosuch"):
         render(draw(wrong, math=True), "svg")
-
-
-def test_a_pooled_picture_keeps_the_numbers_of_tokens():
-    picture = make_picture([make_panel(np.eye(1999))], row_start=1, column_start=1)
-    figure = draw(picture)
-    assert figure.axes[0].get_xlim() == (-0.5, 1998.5)
-    ticks = figure.axes[0].get_xticks()
-    labels = [int(t.get_text()) for t in figure.axes[0].get_xticklabels()]
-    assert labels == [int(place) + 1 for place in ticks]
-    assert any("largest of 2" in text for text in words_of(figure))
 
 
 def test_long_titles_are_wrapped_and_end_in_a_cut():
@@ -381,21 +363,6 @@ def test_without_room_there_is_no_figure():
 )
 def test_heads_make_a_grid_near_the_shape_of_a_page(count, columns):
     assert grid_columns(count, 1.0) == columns
-
-
-@pytest.mark.parametrize(
-    ("count", "group", "aspect", "columns"),
-    [
-        (6, 3, 7 / 5, {3}),
-        (14, 7, 7 / 5, {7}),
-        (30, 10, 7 / 5, {5}),
-        (24, 12, 7 / 5, {3, 4, 6}),
-        (8, 4, 1.6, {4}),
-        (62, 31, 1.0, set(range(6, 13))),
-    ],
-)
-def test_a_row_of_the_grid_holds_heads_of_one_batch_entry(count, group, aspect, columns):
-    assert grid_columns(count, aspect, group) in columns
 
 
 # --- fonts --------------------------------------------------------------------------------

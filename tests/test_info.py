@@ -133,12 +133,6 @@ def test_what_cannot_be_read_is_named_all_the_same(attncli, folder):
     assert "text" in found["bad"]["note"]
 
 
-def test_labels_of_a_table_are_shown(attncli, folder):
-    Path("a.csv").write_text(",x,y\nthe,1,2\ncat,3,4\n")
-    (entry,) = told(attncli, "a.csv")
-    assert entry["members"][0]["note"] == "rows: the, cat; columns: x, y"
-
-
 def test_standard_input(attncli, folder):
     with piped(b"1,2\n3,4\n"):
         (entry,) = told(attncli)
@@ -185,25 +179,6 @@ def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):
 
     answer = attncli("compute", "x.npy", *shlex.split(pasted), "--heads", "2", "-f", "json").good()
     np.testing.assert_allclose(answer.json["context"], np.full((3, 8), 64.0))
-
-
-@pytest.mark.parametrize(
-    ("joint", "words"),
-    [
-        ((24, 8), "query 8, key 8, value 8, output 8"),
-        ((12, 8), "query, key and value together 12 (give --heads), output 8"),
-    ],
-)
-def test_a_joint_matrix_has_widths_where_its_shape_says_them(attncli, folder, joint, words):
-    np.savez(
-        "m.npz",
-        **{
-            "h.0.self_attention.query_key_value.weight": np.ones(joint),
-            "h.0.self_attention.dense.weight": np.ones((8, 8)),
-        },
-    )
-    text = attncli("info", "m.npz").good().text
-    assert f"names as in GPT-NeoX; widths: X 8, {words}\n" in text
 
 
 def test_minilm_checkpoint(attncli):
@@ -304,13 +279,6 @@ def test_a_file_of_labels_is_told_to_be_one(attncli, folder, file, text):
     assert member["note"] == "labels: The, cat, sat on"
 
 
-def test_a_long_note_is_wrapped(folder):
-    np.save("o.npy", np.array([{}, []], dtype=object))
-    lines = printed("o.npy", 70).splitlines()
-    assert max(map(len, lines)) <= 70
-    assert "which only unpickling could read" in " ".join(" ".join(lines).split())
-
-
 def test_what_is_not_finite_is_told_apart(attncli, folder):
     mask = np.zeros((6, 6))
     mask[np.triu_indices(6, 1)] = -np.inf
@@ -339,10 +307,3 @@ def test_what_a_long_list_of_layers_leaves_out_is_said() -> None:
     assert "… 1 more layer (--format json has all)" in map(
         str, info_parts(FileInfo("f"), many, Limits())
     )
-
-
-def test_texts_of_a_picture_are_wrapped_behind_their_name(folder: Path, attncli) -> None:
-    attncli("heatmap", "--title", "a title of some words and more", "--out", "w.png").good()
-    text = printed("w.png", 36)
-    assert max(map(len, text.splitlines())) <= 36
-    assert "title: a title" in text

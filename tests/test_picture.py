@@ -15,7 +15,6 @@ from attncli.view.color import (
     diverging,
     diverging_256,
     ink,
-    xterm,
 )
 from attncli.view.pictures.pooling import Pooler, coarsen
 from attncli.view.pictures.scale import (
@@ -79,19 +78,6 @@ def test_pooling_keeps_the_strongest_of_each_block_in_whatever_order_rows_come(
             best = strongest(values[part].ravel(), hidden[part].ravel(), signed=signed)
             assert pooled.hidden[i, j] == (best is None)
             assert pooled.values[i, j] == (best or 0)
-
-
-def test_coarsening_twice_is_coarsening_once():
-    rng = np.random.default_rng(0)
-    picture = make_picture([make_panel(rng.random((24, 36)))])
-    twice = coarsen(coarsen(picture, (12, 18)), (6, 6))
-    once = coarsen(picture, (6, 6))
-    assert [axis.block for axis in (twice.rows, twice.columns)] == [4, 6]
-    assert twice.cells == once.cells == (6, 6)
-    assert (twice.panels[0].values == once.panels[0].values).all()
-    assert once.note == "each cell shows the largest of 4\u00a0×\u00a06 weights"
-    assert picture.note is None
-    assert (once.vmin, once.vmax) == (picture.vmin, picture.vmax)
 
 
 @settings(max_examples=50, deadline=None)
@@ -231,14 +217,6 @@ def test_scale_ticks_lie_in_order_and_stand_where_their_number_does(top, what):
         assert place == pytest.approx(share, abs=5e-3 if place in (0, 1) else 1e-6)
 
 
-def test_numbers_on_a_short_colour_bar_do_not_touch():
-    picture = make_picture([make_panel([[0.0435, 0.0]])])
-    assert [text for _, text in scale_ticks(picture)][-2:] == ["0.04", "0.0435"]
-    assert [text for _, text in scale_ticks(picture, 0.1)][-2:] == ["0.03", "0.0435"]
-    places = [place for place, _ in scale_ticks(picture, 0.1)]
-    assert np.diff(places).min() > 0.1
-
-
 @pytest.mark.parametrize(
     ("scores", "end", "left_out"),
     [
@@ -300,22 +278,6 @@ def test_ink_has_the_better_contrast_and_enough_of_it(rgb):
     assert contrast[ink(rgb)] == max(contrast.values())
     # The contrast that WCAG asks of text; the better ink always has it.
     assert contrast[ink(rgb)] >= 4.5
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.tuples(channels, channels, channels))
-def test_xterm_is_the_nearest_of_the_fixed_colours(rgb):
-    levels = (0, 95, 135, 175, 215, 255)
-    fixed = {
-        16 + 36 * r + 6 * g + b: (levels[r], levels[g], levels[b])
-        for r, g, b in np.ndindex(6, 6, 6)
-    }
-    fixed |= {232 + i: (8 + 10 * i,) * 3 for i in range(24)}
-
-    def distance(code):
-        return sum((a - b) ** 2 for a, b in zip(fixed[code], rgb, strict=True))
-
-    assert distance(xterm(rgb)) == min(map(distance, fixed))
 
 
 def test_numbers_too_small_for_their_digits_are_significant():

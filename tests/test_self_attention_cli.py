@@ -182,31 +182,6 @@ def test_minilm_gives_the_weights_and_context_of_the_model(attncli, folder):
         np.testing.assert_allclose(heads, context, rtol=0, atol=2e-6)
 
 
-def test_chapter_sample(attncli):
-    draw = np.random.RandomState(123).randn
-    x, weights = draw(1, 5, 4), {f"w{c}": draw(4, 8) for c in LETTERS}
-    folder = SAMPLES / "chapter"
-    np.testing.assert_array_equal(np.load(folder / "x.npy"), x)
-    wanted = expected({"x": x, **weights}, bias=False)
-    close({name: np.load(folder / f"{name}.npy") for name in ("weights", "context")}, wanted, 1e-14)
-    one_by_one = [w for c in LETTERS for w in (f"--w{c}", str(folder / f"w{c}.csv"))]
-    for arguments in ([str(folder / "problem.yaml")], [str(folder / "x.npy"), *one_by_one]):
-        close(attncli("compute", *arguments, "--format", "json").good().json, wanted)
-
-
-def test_class_sample(attncli):
-    draw = np.random.RandomState(123).randn
-    arrays = {"x": draw(2, 5, 8)} | {f"w{c}": draw(8, 8) for c in "qkvo"}
-    folder = SAMPLES / "class"
-    with np.load(folder / "problem.npz") as problem:
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(problem[name], array)
-    wanted = expected(arrays, bias=False, heads=2)
-    wanted["context"] = linear(wanted["context"], arrays["wo"])
-    close({name: np.load(folder / f"{name}.npy") for name in ("weights", "context")}, wanted, 1e-13)
-    close(attncli("compute", str(folder / "problem.npz"), "--format", "json").good().json, wanted)
-
-
 AVERAGED = ["x.csv", *WEIGHTS, "--heads", "2", "--average-heads"]
 
 
@@ -243,17 +218,6 @@ def test_errors(matrices, attncli, monkeypatch, arguments, words):
     assert words in ran.messages[0], ran.messages
 
 
-def test_options_in_a_checkpoint_are_told_not_to_be_applied(folder, attncli):
-    np.save("x.npy", np.eye(2))
-    weights = {name: np.eye(2) for name in ("wq", "wk", "wv")}
-    np.savez("c.npz", **weights, heads=2, causal=True, softcap=0.5, mask=np.tri(2))
-    (message,) = attncli("compute", "x.npy", "--checkpoint", "c.npz").good().messages
-    assert "so that heads, causal, softcap are not applied" in message
-    words = ["--checkpoint", "c.npz", "--heads", "1", "--causal"]
-    (message,) = attncli("compute", "x.npy", *words).good().messages
-    assert "so that softcap is not applied" in message
-
-
 @pytest.mark.parametrize("where", ["options", "problem.json"])
 def test_weights_as_linear_layers_store_them(matrices, attncli, where):
     for name in ("wq", "wk", "wv", "wo"):
@@ -266,25 +230,6 @@ def test_weights_as_linear_layers_store_them(matrices, attncli, where):
     wanted = expected(matrices)
     wanted["context"] = linear(wanted["context"], matrices["wo"], matrices["bo"])
     close(attncli("compute", *words, "-f", "json").good().json, wanted)
-
-
-def test_weights_that_fit_only_the_other_way_round_are_told_of(matrices, attncli):
-    write_csv("wq.csv", matrices["wq"].T)
-    ran = attncli("compute", "x.csv", *WEIGHTS)
-    assert (ran.code, "--transposed" in ran.messages[1]) == (2, True)
-    write_csv("wo.csv", matrices["wo"].T)
-    write_csv("wq.csv", matrices["wq"])
-    ran = attncli("compute", "x.csv", *WEIGHTS, "--wo", "wo.csv")
-    assert (ran.code, "--transposed" in ran.messages[1]) == (2, True)
-
-
-def test_transposed_is_for_weights_whose_orientation_no_file_says(matrices, attncli):
-    assert (
-        "none of them is given" in attncli("compute", "x.csv", "x.csv", "--transposed").messages[0]
-    )
-    np.savez("c.npz", **{f"w{c}": matrices[f"w{c}"] for c in LETTERS})
-    ran = attncli("compute", "x.csv", "--checkpoint", "c.npz", "--transposed")
-    assert "leave out transposed" in ran.messages[0]
 
 
 def test_load_takes_arrays_paths_and_labels(matrices):
@@ -364,18 +309,3 @@ def test_query_key_and_value_are_shown_as_they_were_projected(matrices, attncli)
     assert "weights" in table
     value = linear(matrices["x"], matrices["wv"], None)
     np.testing.assert_allclose(np.load("v.npy"), value, rtol=0, atol=1e-12)
-
-
-def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(folder, attncli):
-    line = ["compute", str(SAMPLES / "sentence.yaml"), "--show", "query,key,weights", "-f", "json"]
-    Path("all.json").write_bytes(attncli(*line).good().out)
-    ran = attncli("compute", "all.json").good()
-    assert (
-        "all.json: its weights are ignored, and computed again without the rules" in ran.messages[0]
-    )
-    assert json.loads(Path("all.json").read_text())["weights"][0] == [1, 0, 0]
-    # Without the keys nothing else can be meant than the weights.
-    line[line.index("query,key,weights")] = "query,weights"
-    Path("some.json").write_bytes(attncli(*line).good().out)
-    ran = attncli("heatmap", "some.json").good()
-    assert (ran.messages, "0.58" in ran.text, "0.14" in ran.text) == ([], True, True)

@@ -12,7 +12,6 @@ from strategies import problems
 
 from attncli import pose
 from attncli.summaries import maps, stats, strongest
-from attncli.view.color import blues_256, xterm
 from attncli.view.limits import Limits
 from attncli.view.stats import stats_parts, top_parts
 
@@ -106,14 +105,6 @@ def test_a_sink_does_not_change_among_how_many_keys_attention_is_spread(sink):
         (head,) = statistics(pose(np.zeros((3, 2)), np.ones((keys, 2)), sinks=[sink]))
         # Where the sink takes all, no key gets anything.
         assert head.effective_keys == pytest.approx(keys if sink < 1e3 else 1)
-
-
-def test_entropy_is_not_negative():
-    for seed in range(20):
-        sinks = np.random.default_rng(seed).normal(size=1)
-        (head,) = statistics(pose(*np.ones((2, 1, 1), np.float32), sinks=sinks))
-        assert 0 <= head.entropy < 1e-6
-        assert head.effective_keys >= 1
 
 
 def test_the_diagonal_and_distance_know_the_offset():
@@ -266,27 +257,6 @@ def test_the_table_of_strongest_keys_names_them():
     assert "4 \\x1b[31m" in lines[6]
     alone = lines_of(top_parts, top(labelled(heads=False), 1))
     assert alone[0].split() == ["query", "key", "weight"]
-
-
-def test_readable_labels_come_before_ranks_side_by_side():
-    names = ["The", "internationalisation", "jumps", "over", "dogs"]
-    problem = pose(*[np.eye(5)] * 2, query_labels=names, key_labels=names)
-    wide, narrow = (lines_of(top_parts, top(problem, 3), width=width) for width in (100, 60))
-    assert [wide[0].count("key"), wide[0].count("weight")] == [3, 3]
-    assert [line.split()[1:] for line in narrow if line.startswith("query")] == [
-        ["1st", "key", "weight", "2nd", "key", "weight"],
-        ["3rd", "key", "weight"],
-    ]
-    assert narrow[3].startswith("1 inte…sation")
-
-
-def test_shades_are_of_the_colours_that_the_terminal_has():
-    found = [*top(pose([[1.0]], np.log([[0.6], [0.3], [0.1]]), scale=1), 2)]
-    for depth, expected in (("256", f"color({xterm(blues_256(0.5))})"), ("truecolor", "#6baed6")):
-        (table,) = top_parts(found, Limits(depth=depth))
-        styles = {s.style for s in table.spans if getattr(s.style, "bgcolor", None)}
-        assert len(styles) == 2
-        assert expected in {style.bgcolor.name for style in styles}
 
 
 def test_in_json_they_are_lists(folder, attncli):

@@ -15,7 +15,7 @@ from terminal import columns
 import attncli
 from attncli import pose
 from attncli.view import answer
-from attncli.view.color import HIDDEN, blues_256, xterm
+from attncli.view.color import HIDDEN, xterm
 from attncli.view.limits import Limits
 from attncli.view.sheets import Sheet, sheet_parts
 
@@ -156,22 +156,6 @@ def inks(text: Any) -> list[str]:
     return [style.color.name for style in styles if getattr(style, "color", None)]
 
 
-def test_shades_of_256_colours_are_the_blues_that_were_chosen() -> None:
-    weights = [0, 0.1, 0.25, 0.5, 1]
-    styles = shades(sheet([weights], shaded=True), ALL._replace(depth="256"))
-    assert [style.bgcolor.number for style in styles] == [xterm(blues_256(w)) for w in weights]
-
-
-@settings(max_examples=20, deadline=None)
-@given(NAMES, st.integers(1, 12), st.booleans())
-def test_a_table_without_colours_looks_the_same(names: list[str], count: int, many: bool) -> None:
-    values = np.random.default_rng(count).normal(size=(12, count)) * 100
-    one = sheet(values, row_labels=names, column_labels=names[:count] if many else None)
-    plain = lines(one, ALL._replace(depth="none"))
-    assert plain == lines(one) == [*lines(one._replace(shaded=True))[:-2], ""]
-    assert len(plain) == 12 + 4
-
-
 def test_the_largest_weight_that_is_shown_is_darkest() -> None:
     small, whole = (shades(sheet([[n, n / 2]], shaded=True)) for n in (0.003, 1.0))
     assert small == whole
@@ -258,19 +242,6 @@ def test_only_weights_are_told_of_sinks_and_hidden_keys() -> None:
     texts = [part.plain for part in answer.answer_parts(problem, found, ALL)]
     assert sum("the sink takes the rest" in text for text in texts) == 1
     assert sum("grey: hidden" in text for text in texts) == 1
-
-
-def test_the_mean_of_heads_is_grey_where_every_head_hides() -> None:
-    mask = [[[1, 0, 0]] * 2, [[1, 1, 0]] * 2]
-    problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), mask=mask, sinks=[0.5, 1.0])
-    mean = answer.by_head(problem, "weights", np.array([[[0.5, 0.25, 0.0]] * 2]), mean=True)
-    title, found, legend, _ = answer.answer_parts(problem, {"weights": mean}, ALL, mean=True)
-    assert title.plain.endswith(
-        "mean of the heads · rows add up to less than 1: the sink takes the rest"
-    )
-    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
-    assert inks(found).count(grey) == 2
-    assert legend.plain.endswith("grey: hidden")
 
 
 def test_large_problems_compute_what_is_shown(folder, attncli) -> None:

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from markdown_blocks import blocks
 from rich.cells import cell_len
 from rich.console import Console
 from strategies import problems
 
 from attncli import load, pose
+from attncli.explanation import terminal
 from attncli.explanation.explaining import explain
+from attncli.explanation.formulas import name_of
+from attncli.explanation.mapping import as_dict
+from attncli.explanation.markdown import as_markdown
 from attncli.view.color import blues
-from attncli.view.explanation import terminal
-from attncli.view.explanation.formulas import name_of
-from attncli.view.explanation.mapping import as_dict
-from attncli.view.explanation.markdown import as_markdown
 from attncli.view.limits import Limits
 from attncli.view.markdown import words
 
@@ -281,29 +280,6 @@ def test_latex_of_any_label_is_balanced_and_closes_no_formula(label):
     assert not re.search(r"<\w|[`*\x00-\x1f]", latex)
 
 
-@pytest.mark.parametrize(
-    ("options", "added"),
-    [
-        ({}, []),
-        ({"softcap": 1.0}, ["raw", "capped"]),
-        ({"bias": np.ones((3, 3))}, ["raw", "bias"]),
-        ({"softcap": 2.0, "alibi_slopes": [0.5], "sinks": [0.1]}, ["raw", "capped", "ALiBi"]),
-    ],
-)
-def test_the_table_of_markdown_has_the_columns_and_numbers_of_the_terminals(options, added):
-    way = explain(pose(KEY, KEY, VALUE, causal=True, **options), query=1, keys=2)
-    (_, (columns, *rows)) = next(b for b in blocks(as_markdown(way)) if b[0] == "table")
-    assert columns[:-3] == ["key", *added, "score"]
-    assert table_lines(as_text(way))[0].split()[:-3] == columns[:-3]
-    assert {row[0] for row in rows[:2]} == {"$k_{0}$", "$k_{1}$"}
-    told = [re.findall(r"-?\d+\.\d{4}", line) for line in table_rows(as_text(way))]
-    assert [[cell for cell in row[1:] if cell] for row in rows] == told
-    if "softcap" in options:
-        cap, raw = options["softcap"], 1 / math.sqrt(3)
-        first = next(row for row in rows if row[0] == "$k_{0}$")
-        assert first[1:3] == [f"{raw:.4f}", f"{cap * math.tanh(raw / cap):.4f}"]
-
-
 def test_markdown_of_labels_renders_as_the_label():
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
     for label in LATIN:
@@ -311,26 +287,6 @@ def test_markdown_of_labels_renders_as_the_label():
         cell = [token for token in parser.parse(table) if token.type == "inline"][-1]
         shown = "".join(child.content for child in cell.children)
         assert shown == label.replace("\x1b", "\\x1b").replace("\n", "\\x0a")
-
-
-def long_way():
-    random = np.random.default_rng(0)
-    q, k, v = (random.normal(size=(13, 32)) for _ in range(3))
-    return explain(pose(2 * q, k, v), query=3)
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_all_columns_of_the_context_are_written_in_one_form(width):
-    text = as_text(long_way(), width=width).split("Context\n")[1]
-    sums = re.split(r"context\[\d\] = ", text)[1:]
-    assert len(sums) == 8
-    keys = {tuple(re.findall(r"\((k\d+)\)", formula)) for formula in sums}
-    assert len(keys) == 1
-    if any(keys):
-        strongest = sorted(long_way().steps, key=lambda step: -step.weight)
-        names = {f"k{step.index}" for step in strongest[: len(*keys)]}
-        assert set(*keys) == names
-    assert "… 24 more columns (--format json has all)" in text
 
 
 KINDS = {

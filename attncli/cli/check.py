@@ -19,7 +19,7 @@ from attncli.cli.options import (
     RunOptions,
     ShardOptions,
 )
-from attncli.cli.question import ask, refuse_average_of_one
+from attncli.cli.question import ask, is_folder, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
     console,
@@ -92,9 +92,10 @@ def check(
 
         found = judge_files(dumps, judge, run)
         tell_all(found, judging, run)
-        if any(one.error for one in found):
+        words = {one.word for one in found}
+        if "error" in words:
             raise typer.Exit(WRONG)
-        if any(one.report is not None and not one.report.passed for one in found):
+        if "MISMATCH" in words:
             raise typer.Exit(MISMATCH)
         return
     if judging.junit is not None:
@@ -203,13 +204,12 @@ def _tolerance(name: str, words: list[str] | None) -> float | dict[str, float] |
 def _of_recorded_call(options: ProblemOptions) -> tuple[ProblemOptions, list[str]]:
     """Return the options with the file that they choose of a folder, and what it has to judge."""
     import copy
-    import os
 
     from attncli.cli.dumps import judged_members
     from attncli.gather import dump_file
 
     folder = (options.files or [""])[0]
-    if not os.path.isdir(folder):  # noqa: PTH112 - false of names that no file can have
+    if not is_folder(folder):
         alone = judged_members(folder) if len(options.files or []) == 1 else []
         return options, alone if any("=" in word for word in alone) else []
     file = dump_file(folder, options.layer, options.call)

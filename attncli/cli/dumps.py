@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attncli.cli.question import is_folder
 from attncli.cli.terminal import console, limits, print_document, progress_bar
 from attncli.errors import AttnError, InputError
 
@@ -33,7 +34,7 @@ def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
     chosen = options.layer is not None or options.call is not None
     if not judging.expect:
         _refuse_missing(files)
-    if len(files) == 1 and _is_folder(files[0]) and not chosen:
+    if len(files) == 1 and is_folder(files[0]) and not chosen:
         return _in_folder(files[0])
     of_members = all(
         "#" in word and not word.partition("#")[0].rpartition("=")[2]
@@ -41,9 +42,9 @@ def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
     )
     if not of_members or (len(files) < 2 and not judging.expect):
         return []
-    if not judging.expect and not all(_is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
+    if not judging.expect and not all(is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
         return []  # Q K V, of which an output is missing
-    return [each for file in files for each in (_in_folder(file) if _is_folder(file) else [file])]
+    return [each for file in files for each in (_in_folder(file) if is_folder(file) else [file])]
 
 
 def _refuse_missing(files: Sequence[str]) -> None:
@@ -52,10 +53,6 @@ def _refuse_missing(files: Sequence[str]) -> None:
         path = file.partition("#")[0]
         if file != "-" and not os.path.exists(path):  # noqa: PTH110 - false of names no file can have
             raise InputError(f"{path} does not exist", hint="give a folder of dumps, or files")
-
-
-def _is_folder(file: str) -> bool:
-    return os.path.isdir(file)  # noqa: PTH112 - false of names that no file can have
 
 
 def _in_folder(folder: str) -> list[str]:

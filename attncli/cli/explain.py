@@ -90,7 +90,7 @@ def _print(
     run: RunOptions,
 ) -> None:
     if telling.format == "json":
-        from attncli.view.explanation.mapping import as_dict
+        from attncli.explanation.mapping import as_dict
 
         digits.tell_of_all("json", quiet=run.quiet)
         told = [as_dict(each) for each in explanations]
@@ -98,7 +98,7 @@ def _print(
             json_text(told[0] if len(told) == 1 else {"schema": SCHEMA, "queries": told})
         )
     elif telling.format == "markdown":
-        from attncli.view.explanation.markdown import as_markdown
+        from attncli.explanation.markdown import as_markdown
 
         texts = [as_markdown(each, digits=digits.decimals) for each in explanations]
         print_document("\n".join(texts).rstrip("\n"))
@@ -107,7 +107,7 @@ def _print(
 
 
 def _print_text(explanations: list[Explanation], digits: DigitsOptions, run: RunOptions) -> None:
-    from attncli.view.explanation.terminal import renderable
+    from attncli.explanation.terminal import renderable
 
     screen, shown = console(run.color), limits(run.color)._replace(digits=digits.decimals)
     for number, each in enumerate(explanations):

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import BadParameter
 
-from attncli.cli.declaring import MOST_USED, PICTURE, number, option, switch, whole
+from attncli.cli.declaring import (
+    MOST_USED,
+    PICTURE,
+    count,
+    number,
+    number_option,
+    option,
+    switch,
+)  # fmt: skip
 from attncli.cli.drawing import as_metadata, figure_kind, refuse_unknown_map, write_figure
 from attncli.cli.options import (
     AverageOptions,
@@ -94,12 +102,13 @@ class PictureOptions:
         "Numbers in the cells. Default: in small matrices only.",
         "--annotate/--no-annotate",
     )
-    digits: int | None = option(
+    digits: int | None = count(
         PICTURE,
         "N",
         "Decimals of these numbers; significant digits with --log, and where nearly all would "
         "read 0. Default: 2.",
-        parser=whole(0, 17),
+        least=0,
+        most=17,
     )
     title: str | None = option(PICTURE, "TEXT", "Title; none where the text is empty.")
     cmap: str | None = option(
@@ -108,8 +117,8 @@ class PictureOptions:
         "matplotlib colour map of a file. Default: Blues, and RdBu, from red to blue, for scores "
         "and differences.",
     )
-    dpi: int | None = option(
-        PICTURE, "N", "Dots per inch of a file. Default: 150.", parser=whole(10, 2400)
+    dpi: int | None = count(
+        PICTURE, "N", "Dots per inch of a file. Default: 150.", least=10, most=2400
     )
     size: str | None = option(
         PICTURE,
@@ -117,11 +126,8 @@ class PictureOptions:
         "Inches of a file's picture: its width, 3.3 for a column of text, or width and height, "
         "13.3x7.5 for a slide. Default: by the number of cells.",
     )
-    font_size: float | None = option(
-        PICTURE,
-        "PT",
-        "Size of a file's labels in points; titles are larger. Default: 9.",
-        parser=number,
+    font_size: float | None = number_option(
+        PICTURE, "Size of a file's labels in points; titles are larger. Default: 9."
     )
     transparent: bool = switch(PICTURE, "No background in a file.")
     math: bool = switch(

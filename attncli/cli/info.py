@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from attncli.cli.declaring import MOST_USED, SHAPES, file_argument, option, switch
+from attncli.cli.declaring import MOST_USED, SHAPES, file_argument, option
 from attncli.cli.ending import WRONG
-from attncli.cli.options import ScreenOptions
+from attncli.cli.options import Formatted, ScreenOptions, json_switch
+from attncli.cli.question import is_folder
 from attncli.cli.terminal import advice, console, limits, piped_in, print_document, say_error
 from attncli.errors import AttnError, UsageError
 from attncli.errors.names import SCHEMA
@@ -23,7 +24,7 @@ __all__ = ["info"]
 
 
 @dataclass(eq=False, repr=False)
-class InfoOptions:
+class InfoOptions(Formatted):
     """Which files, and how they are told."""
 
     files: list[str] | None = file_argument(
@@ -33,7 +34,7 @@ class InfoOptions:
     format: Literal["table", "json"] = option(
         MOST_USED, None, "json is for scripts.", "--format", "-f", default="table"
     )
-    json: bool = switch(MOST_USED, "The same as --format json.")
+    json: bool = json_switch(MOST_USED)
     numbers: bool = option(
         MOST_USED,
         None,
@@ -71,11 +72,10 @@ def info(options: InfoOptions, screen: ScreenOptions) -> None:
     files = [file for file in files if file not in folders]
     with advice(quiet=screen.quiet):
         found, errors = _inspected(files, options)
-    if options.json or options.format == "json":
+    if options.format == "json":
         _print_json(found, folders)
     else:
-        _print_tables(found, screen.color)
-        _print_calls(folders, screen.color)
+        _print_tables(found, folders, screen.color)
     for error in errors:
         say_error(error)
     if errors:
@@ -84,21 +84,9 @@ def info(options: InfoOptions, screen: ScreenOptions) -> None:
 
 def _calls_of(file: str) -> list[dict[str, Any]]:
     """Return the recorded calls of a folder; none of anything else."""
-    import os
-
     from attncli.gather import recorded_calls
 
-    return recorded_calls(file) if os.path.isdir(file) else []  # noqa: PTH112
-
-
-def _print_calls(folders: dict[str, list[dict[str, Any]]], color: str) -> None:
-    from attncli.view.dumps import calls_table
-
-    screen = console(color)
-    for folder, calls in folders.items():
-        screen.print(f"{printable(folder)}: {counted(len(calls), 'recorded call')}")
-        for part in calls_table(calls, limits(color)):
-            screen.print(part)
+    return recorded_calls(file) if is_folder(file) else []
 
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
@@ -143,10 +131,17 @@ def _print_json(found: list[FileInfo], folders: dict[str, list[dict[str, Any]]])
     print_document(json_text({"schema": SCHEMA, "files": files}))
 
 
-def _print_tables(found: list[FileInfo], color: str) -> None:
+def _print_tables(
+    found: list[FileInfo], folders: dict[str, list[dict[str, Any]]], color: str
+) -> None:
+    from attncli.view.dumps import calls_table
     from attncli.view.info import info_parts
 
-    screen = console(color)
+    screen, shown = console(color), limits(color)
     for each in found:
-        for part in info_parts(each, _layers(each), limits(color)):
+        for part in info_parts(each, _layers(each), shown):
+            screen.print(part)
+    for folder, calls in folders.items():
+        screen.print(f"{printable(folder)}: {counted(len(calls), 'recorded call')}")
+        for part in calls_table(calls, shown):
             screen.print(part)

@@ -32,7 +32,7 @@ from attncli.cli.terminal import note
 from attncli.errors import UsageError
 from attncli.errors.names import SHOWABLE, Align, MaskMeans, Pairing, PrecisionName, Score
 from attncli.errors.text import quoted, whole_number
-from attncli.numerics.indices import Indices, Picked, index_of, indices_in
+from attncli.numerics.indices import Indices, Picked, indices_in
 from attncli.problem.layout import LAYOUTS
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "CheckOptions",
     "DigitsOptions",
     "ExplainOptions",
+    "Formatted",
     "GradientOptions",
     "MergeOptions",
     "OutputOptions",
@@ -49,6 +50,7 @@ __all__ = [
     "RunOptions",
     "ScreenOptions",
     "ShardOptions",
+    "json_switch",
 ]
 
 
@@ -266,40 +268,8 @@ def _part(name: str, words: str) -> tuple[int, int | None]:
     return start, stop
 
 
-class _Pick:
-    """What both kinds of picking have in common: how the words are read."""
-
-    batch: str | int | None
-    head: str | int | None
-
-    def among(self, counts: tuple[int, int], axes: str) -> Picked:
-        """Return what is picked of so many batch entries and heads.
-
-        Raises
-        ------
-        UsageError
-            There is no such axis, by its letter, or no such index.
-        """
-        return Picked(
-            _picked("--batch", self.batch, counts[0], exists="b" in axes),
-            _picked("--head", self.head, counts[1], exists="h" in axes),
-        )
-
-
-def _picked(name: str, words: str | int | None, count: int, *, exists: bool) -> Indices | None:
-    if words is None:
-        return None
-    if not exists:
-        raise UsageError(
-            f"{name} {words}: the inputs have no such axis", hint="see --layout and --heads"
-        )
-    if isinstance(words, int):
-        return index_of(name, words, count)
-    return indices_in(name, words, count)
-
-
 @dataclass(eq=False, repr=False)
-class PickOptions(_Pick):
+class PickOptions:
     """Some batch entries, some heads."""
 
     batch: str | None = option(
@@ -315,15 +285,39 @@ class PickOptions(_Pick):
         "pipe the first 16 tables.",
     )
 
+    def among(self, counts: tuple[int, int], axes: str) -> Picked:
+        """Return what is picked of so many batch entries and heads; there may be no such axis."""
+        batch, head = (
+            self._of_axis(name, count, exists=name[0] in axes)
+            for name, count in zip(("batch", "head"), counts, strict=True)
+        )
+        return Picked(batch, head)
+
+    def _of_axis(self, name: str, count: int, *, exists: bool) -> Indices | None:
+        words = getattr(self, name)
+        if words is None:
+            return None
+        if not exists:
+            raise UsageError(
+                f"--{name} {words}: the inputs have no such axis", hint="see --layout and --heads"
+            )
+        return indices_in(f"--{name}", words, count)
+
 
 @dataclass(eq=False, repr=False)
-class PickOneOptions(_Pick):
+class PickOneOptions(PickOptions):
     """One batch entry, one head."""
 
-    batch: int | None = count(
+    batch: str | None = option(
         SHOWN, "B", "Only one batch entry, counted from 0 (-1 is the last one)."
     )
-    head: int | None = count(SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).")
+    head: str | None = option(SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).")
+
+    def _of_axis(self, name: str, count: int, *, exists: bool) -> Indices | None:
+        found = super()._of_axis(name, count, exists=exists)
+        if isinstance(found, tuple):
+            raise UsageError(f"--{name}: expected one index; found {getattr(self, name)}")
+        return found
 
 
 @dataclass(eq=False, repr=False)
@@ -345,7 +339,7 @@ class MergeOptions:
     )
 
 
-class _Formatted:
+class Formatted:
     """What all commands have in common that print JSON."""
 
     format: str
@@ -357,12 +351,13 @@ class _Formatted:
         self.format = "json" if self.json else self.format
 
 
-def _json() -> Any:
-    return switch(SHOWN, "The same as --format json.")
+def json_switch(panel: str = SHOWN) -> Any:
+    """Return the field of --json."""
+    return switch(panel, "The same as --format json.")
 
 
 @dataclass(eq=False, repr=False)
-class OutputOptions(_Formatted):
+class OutputOptions(Formatted):
     """What `compute` shows and saves."""
 
     show: list[str] | None = option(
@@ -387,7 +382,7 @@ class OutputOptions(_Formatted):
         "Write a file: context=c.csv, weights,lse=w.npz, or out.npz with what --show names. "
         "Repeatable.",
     )
-    json: bool = _json()
+    json: bool = json_switch()
     top: int | None = count(
         SHOWN, "N", "Keys that --show top lists for each query. Default: 3.", least=1
     )
@@ -433,7 +428,7 @@ class GradientOptions:
 
 
 @dataclass(eq=False, repr=False)
-class ExplainOptions(_Formatted):
+class ExplainOptions(Formatted):
     """Which queries are explained, and how."""
 
     query: str = option(
@@ -451,7 +446,7 @@ class ExplainOptions(_Formatted):
         "-f",
         default="text",
     )
-    json: bool = _json()
+    json: bool = json_switch()
     keys: int | None = count(
         SHOWN,
         "N",
@@ -462,7 +457,7 @@ class ExplainOptions(_Formatted):
 
 
 @dataclass(eq=False, repr=False)
-class CheckOptions(_Formatted):
+class CheckOptions(Formatted):
     """What is judged, how strictly, and how it is told."""
 
     expect: list[str] | None = option(
@@ -485,7 +480,7 @@ class CheckOptions(_Formatted):
     format: Literal["text", "json"] = option(
         MOST_USED, None, "Format of the report; json is for CI.", "--format", "-f", default="text"
     )
-    json: bool = _json()
+    json: bool = json_switch()
     rtol: list[str] | None = option(
         JUDGING,
         "[NAME=]X",

@@ -19,9 +19,16 @@ if TYPE_CHECKING:
     from attncli.summaries.maps import Computed, Given
 
 __all__ = [
-    "Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "given_maps", "maps_of",
-    "refuse_average_of_one",
+    "Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "given_maps", "is_folder",
+    "maps_of", "refuse_average_of_one",
 ]  # fmt: skip
+
+
+def is_folder(file: str) -> bool:
+    """Return whether a name is that of a folder; false of names that no file can have."""
+    import os
+
+    return os.path.isdir(file)  # noqa: PTH112 - which raises no error
 
 
 class Asked(NamedTuple):
@@ -64,7 +71,7 @@ class Asked(NamedTuple):
 
 def ask(
     options: ProblemOptions,
-    pick: PickOptions | PickOneOptions,
+    pick: PickOptions,
     run: RunOptions,
     *,
     more: Sequence[str] = (),
@@ -94,7 +101,7 @@ def ask_whole(
     return question._replace(picked=_among(question.problem, pick))
 
 
-def refuse_average_of_one(pick: PickOptions | PickOneOptions, average: AverageOptions) -> None:
+def refuse_average_of_one(pick: PickOptions, average: AverageOptions) -> None:
     """Refuse to average the heads where one of them was picked."""
     if average.average_heads and pick.head is not None and not {*",:"} & {*str(pick.head)}:
         raise UsageError(
@@ -105,7 +112,7 @@ def refuse_average_of_one(pick: PickOptions | PickOneOptions, average: AverageOp
 
 def ask_or_read(
     options: ProblemOptions,
-    pick: PickOptions | PickOneOptions,
+    pick: PickOptions,
     run: RunOptions,
     *,
     more: Sequence[str] = (),
@@ -165,16 +172,16 @@ def ask_or_read(
         return gathered
     for words in gathered.notes:
         note(words, quiet=run.quiet)
-    whole = gathered.posed()
-    picked = _among(whole, pick)
-    problem = whole if picked == EVERYTHING else whole.select(**picked._asdict())
-    made = gathered.projected is not None or whole.output is not None
+    posed = gathered.posed()
+    picked = _among(posed, pick)
+    problem = posed if picked == EVERYTHING else posed.select(**picked._asdict())
+    made = gathered.projected is not None or posed.output is not None
     columns = None if made else gathered.value_columns
     return Asked(
         problem,
         tuple(gathered.inputs),
         gathered.bfloat16,
-        whole,
+        posed,
         picked,
         gathered.upstream,
         getattr(gathered.arguments.get("bias"), "shape", ()),
@@ -207,5 +214,5 @@ def maps_of(
     return Computed(asked.problem, scores=kind == "scores", threads=run.threads), asked.picked
 
 
-def _among(problem: Problem, pick: PickOptions | PickOneOptions) -> Picked:
+def _among(problem: Problem, pick: PickOptions) -> Picked:
     return pick.among(problem.shape[:2], problem.layout.weight_axes)

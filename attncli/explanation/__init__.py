@@ -1,1 +1,1 @@
-"""How one query gets its weights and context: every number, as data."""
+"""How one query gets its weights and context: every number as data, then as formulas in words."""

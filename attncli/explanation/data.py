@@ -307,12 +307,12 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return what ``attncli explain`` prints."""
-        from attncli.view.explanation.terminal import as_text  # noqa: PLC0415 - it imports Rich
+        from attncli.explanation.terminal import as_text  # noqa: PLC0415 - it imports Rich
 
         return as_text(self)
 
     def _repr_markdown_(self) -> str:
         """Return what a notebook shows: the explanation with formulas in LaTeX."""
-        from attncli.view.explanation.markdown import as_markdown  # noqa: PLC0415 - as above
+        from attncli.explanation.markdown import as_markdown  # noqa: PLC0415 - as above
 
         return as_markdown(self)

@@ -45,7 +45,7 @@ def report_lines(report: CheckReport) -> Iterator[str]:
     yield from _diagnosis_lines(diagnosis, report)
     for verdict in report.verdicts:
         if not _before_diagnosis(verdict, diagnosis):
-            yield f"numbers of {verdict.name}:"
+            yield f"numbers of {verdict.name}"
             yield from list(_verdict_lines(verdict, report))[1:]
 
 

@@ -9,16 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "HIDDEN",
-    "RGB",
-    "blues",
-    "blues_256",
-    "diverging",
-    "diverging_256",
-    "ink",
-    "xterm",
-]
+__all__ = ["HIDDEN", "RGB", "blues", "blues_256", "diverging", "diverging_256", "ink", "xterm"]
 
 # Red, green and blue, 0 … 255 (sRGB).
 RGB: TypeAlias = tuple[int, int, int]
@@ -88,12 +79,12 @@ def diverging(fraction: float) -> RGB:
 
 
 def blues_256(fraction: float) -> RGB:
-    """Return the shade of a weight in a 256-colour terminal; `xterm` matches it exactly."""
+    """Return the shade of a weight in a 256-colour terminal."""
     return _step(_BLUES_256, fraction)
 
 
 def diverging_256(fraction: float) -> RGB:
-    """Return the shade of a signed number in a 256-colour terminal, like `blues_256`."""
+    """Return the shade of a signed number in a 256-colour terminal."""
     return _step(_RED_BLUE_256, fraction)
 
 
@@ -109,15 +100,19 @@ def _fixed(code: int) -> RGB:
     return _CUBE[(code - 16) // 36], _CUBE[(code - 16) // 6 % 6], _CUBE[(code - 16) % 6]
 
 
+@cache
+def xterm(rgb: RGB) -> int:
+    """Return the code of one of the fixed colours; users choose the first sixteen themselves."""
+    return next(code for code in range(16, 256) if _fixed(code) == rgb)
+
+
 def _luminance(rgb: RGB) -> float:
     """Return the relative luminance of a colour, 0 (black) to 1 (white), by WCAG 2.2."""
-    red, green, blue = (_linear(channel / 255) for channel in rgb)
+    shares = [channel / 255 for channel in rgb]
+    red, green, blue = (
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(channel: float) -> float:
-    """Undo the sRGB transfer curve."""
-    return channel / 12.92 if channel <= 0.04045 else float(((channel + 0.055) / 1.055) ** 2.4)
 
 
 def ink(rgb: RGB) -> Literal["black", "white"]:
@@ -132,16 +127,3 @@ def ink(rgb: RGB) -> Literal["black", "white"]:
     """
     light = _luminance(rgb) + 0.05
     return "black" if light / 0.05 >= 1.05 / light else "white"
-
-
-@cache
-def xterm(rgb: RGB) -> int:
-    """Return the nearest of the fixed colours 16 … 255 of a 256-colour terminal.
-
-    The first sixteen are left out: users choose those themselves.
-    """
-
-    def distance(code: int) -> int:
-        return sum((a - b) ** 2 for a, b in zip(rgb, _fixed(code), strict=True))
-
-    return min(range(16, 256), key=distance)

@@ -1,15 +1,28 @@
-"""How much of a result is shown, and what the terminal can show."""
+"""How much of a result is shown, and how numbers and signs are written for people."""
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Literal, NamedTuple, TypeAlias
 
-from attncli.view.signs import known
+from attncli.errors.text import in_ascii
 
 __all__ = ["Depth", "Limits"]
 
 # The colours that a terminal has.
 Depth: TypeAlias = Literal["none", "256", "truecolor"]
+# From here on, numbers have an exponent.
+_LARGE = 1e6
+# What stands for signs in terminals that have ASCII only.
+_SIGNS = {
+    " · ": ", ", "…": "...", "−": "-", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "—": "-",
+    "“": '"', "”": '"', "␣": "_",
+}  # fmt: skip
+# A dot multiplies here, so it must not be read as the one between two words.
+_FORMULA_SIGNS = {
+    "·": "*", "√": "sqrt ", "‖": "|", "Σ": "sum", "ᵀ": "^T",
+    **{sign: instead for sign, instead in _SIGNS.items() if "·" not in sign},
+}  # fmt: skip
 
 
 class Limits(NamedTuple):
@@ -46,5 +59,49 @@ class Limits(NamedTuple):
     markdown: bool = False
 
     def known(self, text: str) -> str:
-        """Return a text in characters that stdout takes; to be called before measuring it."""
-        return known(text, unicode=self.unicode)
+        """Return a text in characters that stdout takes; to be called before measuring it.
+
+        Examples
+        --------
+        >>> Limits(unicode=False).known("weights · head 0")
+        'weights, head 0'
+        """
+        return text if self.unicode else in_ascii(text, _SIGNS)
+
+    def formula(self, text: str) -> str:
+        """Return a formula in characters that stdout takes.
+
+        Examples
+        --------
+        >>> Limits(unicode=False).formula("q · k")
+        'q * k'
+        """
+        return text if self.unicode else in_ascii(text, _FORMULA_SIGNS)
+
+    def cell(self, number: float) -> str:
+        """Return a number with all its digits; very large and very small ones have an exponent.
+
+        Examples
+        --------
+        >>> Limits().cell(0.5), Limits().cell(3e-7), Limits().cell(-0.0)
+        ('0.5000', '3.000e-07', '0.0000')
+        """
+        number += 0.0  # a zero has no sign
+        size = abs(number)
+        if not isfinite(number):
+            return str(number)
+        if 0 < size < 10.0**-self.digits or size >= _LARGE:
+            return f"{number:.{max(self.digits - 1, 0)}e}"
+        return f"{number:.{self.digits}f}"
+
+    def number(self, number: float) -> str:
+        """Return a number without trailing zeros, as it stands in a formula.
+
+        Examples
+        --------
+        >>> Limits().number(0.5), Limits().number(-2 / 3), Limits().number(3e-7)
+        ('0.5', '-0.6667', '3e-07')
+        """
+        mantissa, power, exponent = self.cell(number).partition("e")
+        bare = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{bare}{power}{exponent}"

@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors.names import SCHEMA
-from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,11 +95,15 @@ def renderables(report: CheckReport, limits: Limits) -> Iterator[RenderableType]
 
     styles = {one.name: "bold green" if one.passed else "bold red" for one in report.verdicts}
     styles["diagnosis"] = "bold"
-    for line in known(str(report), unicode=limits.unicode, signs=FORMULA_SIGNS).splitlines():
-        text = line.lstrip(" ")
-        style = styles.get(line.partition(":")[0], "bold" if line.startswith("numbers of") else "")
-        # A line keeps its indent where it is wrapped.
-        yield Padding(Text(text, style), (0, 0, 0, len(line) - len(text)), expand=False)
+    for line in limits.formula(str(report)).splitlines():
+        numbers = line.startswith("numbers of")
+        if not line or numbers:
+            yield Text("")
+        if line:
+            text = line.lstrip(" ")
+            style = "bold" if numbers else styles.get(line.partition(":")[0], "")
+            # A line keeps its indent where it is wrapped.
+            yield Padding(Text(text, style), (0, 0, 0, len(line) - len(text)), expand=False)
     for verdict in report.verdicts:
         if verdict.worst_rows:
             yield from _worst_rows(verdict, limits, several=len(report.verdicts) > 1)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from attncli.errors.text import label_text
 from attncli.view.labels import shorten
-from attncli.view.notation import Notation
 from attncli.view.shading import shade
 from attncli.view.tables import GAP, Column, remark, stacked
 
@@ -42,10 +41,9 @@ _LEGEND = (
 
 def stats_parts(stats: Sequence[HeadStats], limits: Limits) -> Iterator[Text]:
     """Yield a table with a line for each head, or several tables if it is too wide."""
-    notation = Notation(limits.digits, limits.unicode)
 
     def cell(number: float | None) -> str:
-        return "-" if number is None else notation.cell(number)
+        return "-" if number is None else limits.cell(number)
 
     columns = []
     if any(head.left_out for head in stats):
@@ -107,11 +105,11 @@ def _ranked(
     told: str, keys: Sequence[Sequence[StrongKey]], room: int, largest: float, limits: Limits
 ) -> tuple[Column, Column]:
     """Return the columns of the keys of one rank and their weights; blank where there is none."""
-    notation, depth = Notation(limits.digits, limits.unicode), limits.depth
+    depth = limits.depth
     names, weights, styles = [], [], []
     for key in keys:
         names.append("".join(_name("key", k.index, k.label, room, limits) for k in key))
-        weights.append("".join(notation.cell(k.weight) for k in key))
+        weights.append("".join(limits.cell(k.weight) for k in key))
         shown = depth != "none" and key
         styles.append(shade(key[0].weight / largest, depth) if shown else "")
     return Column(told, names, left=True), Column("weight", weights, styles=styles)

@@ -130,11 +130,8 @@ def _height(text: str) -> int:
 
 
 def has_room(labels: Sequence[str], form: Form) -> bool:
-    """Return whether labels can stand upright: escapes cannot, nor letters wider than a cell."""
-    return not any(
-        "\\" in label or any(columns(part) > form.width for part in clusters(label))
-        for label in labels
-    )
+    """Return whether labels can stand upright: letters wider than a cell cannot."""
+    return all(columns(part) <= form.width for label in labels for part in clusters(label))
 
 
 def _numbered(keys: Axis, form: Form) -> str:

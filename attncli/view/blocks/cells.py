@@ -16,7 +16,7 @@ from attncli.view.color import (
     diverging_256,
     ink,
     xterm,
-)
+)  # fmt: skip
 from attncli.view.pictures.scale import fractions
 
 if TYPE_CHECKING:
@@ -76,9 +76,8 @@ class Painter:
     @cached_property
     def _palette(self) -> list[RGB]:
         few = self.limits.depth == "256"
-        ramp = (
-            (diverging_256 if few else diverging) if self.signed else (blues_256 if few else blues)
-        )
+        ramps = (diverging_256, blues_256) if few else (diverging, blues)
+        ramp = ramps[0 if self.signed else 1]
         # An even number of steps, so that zero on a signed scale is exactly the middle.
         return [ramp(step / 256) for step in range(257)]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.style import Style
 from rich.text import Text
 
-from attncli.view.explanation.steps import key_name
+from attncli.explanation.formulas import name_of
+from attncli.explanation.steps import key_name
 from attncli.view.labels import shorten, text_width
 from attncli.view.markdown import markdown_table, words
-from attncli.view.notation import Notation, name_of
 from attncli.view.shading import rich_blue
 from attncli.view.wrapping import wrapped
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.explanation.data import Explanation, KeyStep
-    from attncli.view.limits import Depth
+    from attncli.view.limits import Limits
 
 __all__ = ["markdown_keys", "weight_table"]
 
@@ -61,7 +61,7 @@ def _rows(e: Explanation) -> Iterator[_Row]:
 
 
 def _key_row(e: Explanation, step: KeyStep) -> _Row:
-    name = name_of("k", step.index, step.label)
+    name = name_of("k", step.index, step.label).text
     several = e.softcap is not None or e.has_bias or e.slope is not None
     cells = {
         "raw": step.raw if several else None,
@@ -82,18 +82,18 @@ def _key_row(e: Explanation, step: KeyStep) -> _Row:
     )
 
 
-def _texts(rows: list[_Row], notation: Notation) -> tuple[list[str], list[dict[str, str]]]:
+def _texts(rows: list[_Row], limits: Limits) -> tuple[list[str], list[dict[str, str]]]:
     """Return the headings of the columns that some row has a number for, and the numbers."""
     headings = [name for name in _HEADINGS if any(name in row.cells for row in rows)]
     return headings, [
-        {name: notation.cell(value) for name, value in row.cells.items()} for row in rows
+        {name: limits.cell(value) for name, value in row.cells.items()} for row in rows
     ]
 
 
-def markdown_keys(e: Explanation, notation: Notation) -> str:
+def markdown_keys(e: Explanation, limits: Limits) -> str:
     """Return the table in Markdown; a hidden key says why it has no more, and gets nothing."""
     rows = list(_rows(e))
-    headings, texts = _texts(rows, notation)
+    headings, texts = _texts(rows, limits)
     lines = []
     for row, own in zip(rows, texts, strict=True):
         cells = [own.get(heading, "") for heading in headings]
@@ -107,17 +107,17 @@ def markdown_keys(e: Explanation, notation: Notation) -> str:
     return markdown_table(["key", *headings], lines)
 
 
-def weight_table(e: Explanation, notation: Notation, width: int, depth: Depth) -> Iterator[Text]:
+def weight_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
     """Yield the lines of the table, none longer than the terminal is wide.
 
     If it is narrow, columns that the formulas also show are left out.
     """
     rows = list(_rows(e))
-    headings, texts = _texts(rows, notation)
+    headings, texts = _texts(rows, limits)
     widths = {
         name: max(len(name), *(len(cells.get(name, "")) for cells in texts)) for name in headings
     }
-    names = max(len("key"), *(text_width(notation.known(row.name)) for row in rows))
+    names = max(len("key"), *(text_width(limits.known(row.name)) for row in rows))
     for dropped in _DISPENSABLE:
         if _total(widths) + min(names, _SHORTEST_NAME) + _SHORTEST_BAR > width:
             widths = {name: size for name, size in widths.items() if name not in dropped}
@@ -125,21 +125,21 @@ def weight_table(e: Explanation, notation: Notation, width: int, depth: Depth) -
     bar = max(0, min(_LONGEST_BAR, width - _total(widths) - names))
     head = "key".ljust(names) + "".join(f"{_GAP}{name:>{size}}" for name, size in widths.items())
     yield Text(head, style="bold", no_wrap=True)
-    yield Text(("─" if notation.unicode else "-") * len(head), style="dim", no_wrap=True)
+    yield Text(("─" if limits.unicode else "-") * len(head), style="dim", no_wrap=True)
     largest = max(row.weight for row in rows)
     for row, cells in zip(rows, texts, strict=True):
-        line = _line(row, cells, names, widths, notation)
+        line = _line(row, cells, names, widths, limits)
         if row.words:
             room = max(0, width - text_width(line.plain))
-            told = shorten(notation.known(row.words), room, ellipsis=notation.known("…"))
+            told = shorten(limits.known(row.words), room, ellipsis=limits.known("…"))
             yield line.append(told, style="italic")
             continue
-        line.append(_bar(row.weight, largest, bar, notation, depth))
+        line.append(_bar(row.weight, largest, bar, limits))
         line.rstrip()
         yield line
     if largest and bar:
-        told = f"bars: the longest is {notation.number(largest)}, the largest weight shown"
-        lines = wrapped(notation.known(told).split(" "), width)
+        told = f"bars: the longest is {limits.number(largest)}, the largest weight shown"
+        lines = wrapped(limits.known(told).split(" "), width)
         yield from (Text(line, style="italic dim") for line in lines)
 
 
@@ -149,9 +149,9 @@ def _total(widths: dict[str, int]) -> int:
 
 
 def _line(
-    row: _Row, cells: dict[str, str], names: int, widths: dict[str, int], notation: Notation
+    row: _Row, cells: dict[str, str], names: int, widths: dict[str, int], limits: Limits
 ) -> Text:
-    name = shorten(notation.known(row.name), names, ellipsis=notation.known("…"))
+    name = shorten(limits.known(row.name), names, ellipsis=limits.known("…"))
     line = Text(name + " " * (names - text_width(name)), style=row.style, no_wrap=True)
     for heading, size in widths.items():
         # Nothing follows a hidden score: words stand there instead.
@@ -161,11 +161,11 @@ def _line(
     return line.append(_GAP)
 
 
-def _bar(weight: float, largest: float, room: int, notation: Notation, depth: Depth) -> Text:
+def _bar(weight: float, largest: float, room: int, limits: Limits) -> Text:
     """Return a bar as long as the weight, darker blue where it is larger."""
     full, part = divmod(round(8 * room * weight / largest) if largest else 0, 8)
-    if not notation.unicode:
+    if not limits.unicode:
         return Text("#" * (full + (part >= 4)))
     # Neither end of the ramp: bars must show on white and on black.
-    style = Style(color=rich_blue(0.4 + 0.4 * weight, depth))
+    style = Style(color=rich_blue(0.4 + 0.4 * weight, limits.depth))
     return Text("█" * full + _EIGHTHS[part].strip(), style=style)

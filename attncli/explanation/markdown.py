@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.errors.text import counted
-from attncli.view.explanation.formulas import Equation, Latex
-from attncli.view.explanation.keys import markdown_keys
-from attncli.view.explanation.steps import facts, sections, title
+from attncli.explanation.formulas import Equation, Latex
+from attncli.explanation.keys import markdown_keys
+from attncli.explanation.steps import facts, sections, title
+from attncli.view.limits import Limits
 from attncli.view.markdown import words
-from attncli.view.notation import Notation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,13 +30,13 @@ def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
     digits : int
         Digits after the point.
     """
-    return "\n\n".join(_blocks(explanation, Notation(digits))) + "\n"
+    return "\n\n".join(_blocks(explanation, Limits(digits=digits))) + "\n"
 
 
-def _blocks(explanation: Explanation, notation: Notation) -> Iterator[str]:
-    latex = Latex(notation)
+def _blocks(explanation: Explanation, limits: Limits) -> Iterator[str]:
+    latex = Latex(limits)
     yield f"# {words(title(explanation))}"
-    told = [*facts(explanation), f"shown with {counted(notation.digits, 'decimal')}"]
+    told = [*facts(explanation), f"shown with {counted(limits.digits, 'decimal')}"]
     yield _sentence(", ".join(told))
     for section in sections(explanation):
         if section.title:
@@ -48,7 +48,7 @@ def _blocks(explanation: Explanation, notation: Notation) -> Iterator[str]:
             if isinstance(part, Equation) and part.words:
                 yield _sentence(part.words)
         if section.table:
-            yield markdown_keys(explanation, notation)
+            yield markdown_keys(explanation, limits)
 
 
 def _block(part: Equation | str, latex: Latex) -> str:

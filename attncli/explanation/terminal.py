@@ -10,13 +10,12 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from attncli.errors.text import counted
-from attncli.view.explanation import formulas
-from attncli.view.explanation.formulas import Equation
-from attncli.view.explanation.keys import weight_table
-from attncli.view.explanation.steps import facts, sections, title
+from attncli.explanation import formulas
+from attncli.explanation.formulas import Equation
+from attncli.explanation.keys import weight_table
+from attncli.explanation.steps import facts, sections, title
 from attncli.view.labels import shorten, text_width
 from attncli.view.limits import Limits
-from attncli.view.notation import Notation
 from attncli.view.wrapping import broken, wrapped
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from attncli.explanation.data import Explanation
-    from attncli.view.limits import Depth
 
 __all__ = ["as_text", "renderable"]
 
@@ -41,8 +39,7 @@ def renderable(explanation: Explanation, limits: Limits) -> RenderableType:
 
     Where the terminal has no edge, formulas are cut to 200 columns.
     """
-    notation = Notation(limits.digits, limits.unicode)
-    return Group(*_parts(explanation, notation, limits.width or _NO_EDGE, limits.depth))
+    return Group(*_parts(explanation, limits, limits.width or _NO_EDGE))
 
 
 def as_text(explanation: Explanation, limits: Limits | None = None) -> str:
@@ -56,65 +53,63 @@ def as_text(explanation: Explanation, limits: Limits | None = None) -> str:
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _parts(
-    explanation: Explanation, notation: Notation, width: int, depth: Depth
-) -> Iterator[Text]:
-    heading = notation.known(" · ".join([title(explanation), *facts(explanation)]))
+def _parts(explanation: Explanation, limits: Limits, width: int) -> Iterator[Text]:
+    heading = limits.known(" · ".join([title(explanation), *facts(explanation)]))
     yield from (Text(line, style="bold") for line in wrapped(heading.split(" "), width))
-    if notation.digits < _EXACT_DIGITS:
-        decimals = counted(notation.digits, "decimal")
-        yield from _note(f"shown with {decimals} (--digits), computed with all", notation, width)
+    if limits.digits < _EXACT_DIGITS:
+        decimals = counted(limits.digits, "decimal")
+        yield from _note(f"shown with {decimals} (--digits), computed with all", limits, width)
     for section in sections(explanation):
         if section.title:
             yield Text("")
             yield Text(section.title, style="bold")
         for part in section.rule:
-            words = _rule(part, notation) if isinstance(part, Equation) else part
-            yield from _note(words, notation, width)
+            words = _rule(part, limits) if isinstance(part, Equation) else part
+            yield from _note(words, limits, width)
         if section.table:
-            yield from weight_table(explanation, notation, width, depth)
+            yield from weight_table(explanation, limits, width)
         for are_equations, parts in groupby(section.parts, lambda p: isinstance(p, Equation)):
             if are_equations:
                 equations = [part for part in parts if isinstance(part, Equation)]
-                yield from _aligned(equations, notation, width)
+                yield from _aligned(equations, limits, width)
             else:
-                notes = (_note(str(part), notation, width) for part in parts)
+                notes = (_note(str(part), limits, width) for part in parts)
                 yield from chain.from_iterable(notes)
 
 
-def _rule(equation: Equation, notation: Notation) -> str:
-    write = formulas.Text(notation, _NO_EDGE)
+def _rule(equation: Equation, limits: Limits) -> str:
+    write = formulas.Text(limits, _NO_EDGE)
     sides = [" ".join(write.pieces(side)) for side in (equation.left, *equation.sides)]
     return _EQUALS.join(sides)
 
 
-def _note(words: str, notation: Notation, width: int) -> Iterator[Text]:
-    for line in _wrapped(words.split(" "), width, notation):
+def _note(words: str, limits: Limits, width: int) -> Iterator[Text]:
+    for line in _wrapped(words.split(" "), width, limits):
         yield Text(line, style="italic dim")
 
 
-def _aligned(equations: Sequence[Equation], notation: Notation, width: int) -> Iterator[Text]:
+def _aligned(equations: Sequence[Equation], limits: Limits, width: int) -> Iterator[Text]:
     """Yield equations aligned at their first equals signs, each wrapped between its pieces."""
-    lefts = [notation.formula(equation.left.text) for equation in equations]
+    lefts = [limits.formula(equation.left.text) for equation in equations]
     # Names that take more than half a line would leave no room for numbers.
     left_width = min(max(map(text_width, lefts)), width // 2)
     room = max(1, width - left_width - len(_EQUALS))
-    write = formulas.Text(notation, max(10, room))
+    write = formulas.Text(limits, max(10, room))
     for equation, left in zip(equations, lefts, strict=True):
         first, *others = (write.pieces(side) for side in equation.sides)
         pieces = [*first, *chain.from_iterable([f"= {side[0]}", *side[1:]] for side in others)]
         if equation.words:
             pieces = " ".join([*pieces, ", " + equation.words]).replace(" , ", ", ").split(" ")
-        start = shorten(left, left_width, ellipsis=notation.known("…"))
+        start = shorten(left, left_width, ellipsis=limits.known("…"))
         start = " " * (left_width - text_width(start)) + start + _EQUALS
-        for line in _wrapped(pieces, room, notation):
+        for line in _wrapped(pieces, room, limits):
             yield _styled(start, line, note=bool(equation.words))
             start = " " * (left_width + len(_EQUALS))
 
 
-def _wrapped(pieces: Sequence[str], room: int, notation: Notation) -> Iterator[str]:
+def _wrapped(pieces: Sequence[str], room: int, limits: Limits) -> Iterator[str]:
     """Yield pieces as lines; long pieces are broken."""
-    parts = (broken(notation.formula(piece), room) for piece in pieces)
+    parts = (broken(limits.formula(piece), room) for piece in pieces)
     return wrapped(chain.from_iterable(parts), room)
 
 

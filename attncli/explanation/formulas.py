@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.view.notation import Notation
+    from attncli.view.limits import Limits
 
 __all__ = [
     "Call",
@@ -205,7 +205,7 @@ def _glued(*parts: str | list[str]) -> list[str]:
 class Text:
     """Formulas for a terminal, on lines of so many columns."""
 
-    notation: Notation
+    limits: Limits
     room: int = 0
 
     def pieces(self, node: Node) -> list[str]:
@@ -214,13 +214,13 @@ class Text:
         return write(node)
 
     def _number(self, node: Number) -> list[str]:
-        return [self.notation.number(node.value)]
+        return [self.limits.number(node.value)]
 
     def _letters(self, node: Letters) -> list[str]:
         return [node.text]
 
     def _vector(self, node: Vector) -> list[str]:
-        texts = [self.notation.number(value) for value in node.values.tolist()]
+        texts = [self.limits.number(value) for value in node.values.tolist()]
         ends = np.cumsum([len(text) + len(", ") for text in texts])
         if ends[-1] > _CUT_LINES * self.room:
             room = self.room - len("... 99999 more)")
@@ -296,7 +296,7 @@ class Text:
             return None
         room = min(_CUT_LINES * self.room, _CUT_COLUMNS)
         # One width for all terms: sums over the same keys or components keep the same ones.
-        widest = self.notation.digits * 2 + 14 + max(text_width(tag.text) for tag in node.tags)
+        widest = self.limits.digits * 2 + 14 + max(text_width(tag.text) for tag in node.tags)
         return _largest(node, max(2, room // widest))
 
     def _tagged(self, term: list[str], tag: Letters) -> list[str]:
@@ -330,7 +330,7 @@ class Latex(Text):
     def _number(self, node: Number) -> list[str]:
         if math.isinf(node.value):
             return [r"-\infty" if node.value < 0 else r"\infty"]
-        mantissa, power, exponent = self.notation.number(node.value).partition("e")
+        mantissa, power, exponent = self.limits.number(node.value).partition("e")
         return [rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if power else mantissa]
 
     def _letters(self, node: Letters) -> list[str]:

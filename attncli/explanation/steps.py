@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from attncli.errors.text import counted, places
-from attncli.numerics.positions import BASE
-from attncli.view.explanation.formulas import (
+from attncli.explanation.formulas import (
     Call,
     Equation,
     Letters,
@@ -20,6 +19,7 @@ from attncli.view.explanation.formulas import (
     name_of,
     roman,
 )
+from attncli.numerics.positions import BASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

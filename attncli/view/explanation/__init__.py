@@ -1,1 +1,0 @@
-"""Explanations for the terminal, for a lecture and for machines."""
