@@ -180,7 +180,7 @@ def _answers(
 def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
     """Return the problem to be solved in float64, with what its inputs were projected from."""
     made = _exactly_made(problem, threads)
-    # Mistakes take the mask for booleans that are true where a query may attend.
+    # From here on a mask is boolean, and true where a query sees a key.
     exact = replace(
         made,
         dtype=np.dtype(np.float64),

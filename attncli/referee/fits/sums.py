@@ -90,7 +90,7 @@ def epsilon_added(case: Case) -> Mistake | None:
         return None
     return found(
         "epsilon_added",
-        with_epsilon(epsilon),
+        lambda pipe: with_epsilon(pipe, epsilon),
         f"{epsilon:.6g}",
     )
 

@@ -11,23 +11,14 @@ from attncli.referee import options
 from attncli.referee.mistakes.changes import given, negated, require, softmaxed, where, without_rule
 from attncli.referee.mistakes.scores import PLACES, first_of, transposed
 from attncli.referee.mistakes.table import SIZES, Rows
-from attncli.referee.pipeline import (
-    Pipeline,
-    Rule,
-    Run,
-    alibi,
-    band,
-    causal,
-    keys_of,
-    measured,
-    table,
-)
+from attncli.referee.pipeline import alibi, band, causal, keys_of, measured, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools
+    from attncli.referee.pipeline import Pipeline, Rule, Run
 
     Offsets = tuple[int, ...]
     Side = int | None

@@ -52,15 +52,16 @@ def _of_parts(pipe: Pipeline, join: Callable[[Array, Array], Array]) -> Pipeline
     return written(pipe, "lse", lse)
 
 
-def _of_other(pipe: Pipeline, name: str, stage: str, value: Any) -> Pipeline:
-    """Write an output of the same pipeline with another stage."""
+def _of_other(pipe: Pipeline, stage: str, value: Any, *names: str) -> Pipeline:
+    """Write outputs of the same pipeline with another stage."""
     require(stage != "sinks" or pipe.sinks is not None)
 
-    def made(run: Run, _: Outputs) -> Array:
+    def finish(run: Run, outputs: Outputs) -> Outputs:
         own = run.pipe.but(finish=(), **{stage: value})
-        return evaluate(own, run.part, memory=run.memory)[name]
+        changed = evaluate(own, run.part, memory=run.memory)
+        return {**outputs, **{name: changed[name] for name in names}}
 
-    return written(pipe, name, made)
+    return pipe.then("finish", finish)
 
 
 def _unscaled_maximum(pipe: Pipeline) -> Pipeline:
@@ -76,8 +77,8 @@ def _of_blind_rows(pipe: Pipeline, number: float) -> Pipeline:
 
 ROWS.add("lse_base_2", _lse, lambda lse: lse / _LN2)
 ROWS.add("lse_times_ln_2", _lse, lambda lse: lse * _LN2)
-ROWS.add("lse_unscaled", _of_other, "lse", "scale", 1.0)
-ROWS.add("lse_without_sinks", _of_other, "lse", "sinks", None)
+ROWS.add("lse_unscaled", _of_other, "scale", 1.0, "lse")
+ROWS.add("lse_without_sinks", _of_other, "sinks", None, "lse")
 ROWS.add("lse_without_maximum", _of_parts, lambda _, rest: rest)
 ROWS.add("lse_not_logarithm", _lse, np.exp)
 ROWS.add("lse_untransposed", _lse, lambda lse: lse.swapaxes(1, 2).reshape(lse.shape))
@@ -121,15 +122,6 @@ def _hides(pipe: Pipeline) -> bool:
     return bool(pipe.rules)
 
 
-def _unscaled(pipe: Pipeline) -> Pipeline:
-    def finish(run: Run, outputs: Outputs) -> Outputs:
-        own = run.pipe.but(finish=(), scale=1.0)
-        changed = evaluate(own, run.part, memory=run.memory)
-        return {**outputs, **{name: changed[name] for name in SCORE_STAGES}}
-
-    return pipe.then("finish", finish)
-
-
 ROWS.family("context_is_{}", _input_given, ("key", "value"))
 ROWS.add("context_is_weights", _weights_given)
 ROWS.add("weights_are_scores", where, _hides, _as, "weights", "scores")
@@ -146,7 +138,7 @@ ROWS.add(
     *(where, _hides, written, "raw"),
     lambda run, outputs: np.where(run.seen, outputs["raw"], -np.inf),
 )
-ROWS.add("scores_unscaled", _unscaled)
+ROWS.add("scores_unscaled", _of_other, "scale", 1.0, *SCORE_STAGES)
 
 
 # Right numbers in the wrong axes.

@@ -226,12 +226,6 @@ def _along_the_batch(pipe: Pipeline) -> Pipeline:
     return _made_again(pipe, _placed, lambda x: x + sinusoidal(len(x), x.shape[-1])[:, None])
 
 
-def _embeddings_scaled(told: Told) -> Told:
-    """Multiply the embeddings, and then add positions, if there are any."""
-    scaled = {name: x * np.sqrt(x.shape[-1]) for name, x in _sources(told).items()}
-    return {**told, **scaled}
-
-
 def _with_positions(told: Told) -> Told:
     require("positions" not in told)
     return {**told, "positions": "sinusoidal"}
@@ -256,17 +250,11 @@ ROWS.add(
 )
 for _name, _place in _PLACES.items():
     ROWS.add(f"positions_{_name}", _made_again, _placed, _place)
-ROWS.add("embeddings_scaled", _made_again, _embeddings_scaled)
 ROWS.add("positions_along_the_batch", _along_the_batch)
 ROWS.add("positions_unasked", _made_again, _with_positions, option="--positions sinusoidal")
 
 
 # Which sequence is projected to what.
-
-
-def _from_x_alone(told: Told) -> Told:
-    require({"key_source", "value_source"} & set(told))
-    return {n: v for n, v in told.items() if n not in ("key_source", "value_source")}
 
 
 def _made_from(told: Told, *sources: str) -> Told:
@@ -279,6 +267,7 @@ def _made_from(told: Told, *sources: str) -> Told:
 
 
 _MADE_FROM = {
+    "key_source_unused": ("x", "x", "x"),
     "sources_exchanged": ("key_source", "x", "x"),
     "queries_from_key_source": ("key_source", "key_source", "value_source"),
     "keys_from_x": ("x", "x", "value_source"),
@@ -287,7 +276,6 @@ _MADE_FROM = {
     "keys_from_value_source": ("x", "value_source", "value_source"),
     "key_and_value_source_exchanged": ("x", "value_source", "key_source"),
 }
-ROWS.add("key_source_unused", _made_again, _from_x_alone)
 for _name, _from in _MADE_FROM.items():
     ROWS.add(_name, _made_again, _made_from, *_from)
 
@@ -372,6 +360,7 @@ ROWS.add(
     _embeddings,
     lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300),
 )
+ROWS.add("embeddings_scaled", _embeddings, lambda x: x * np.sqrt(x.shape[-1]))
 ROWS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdims=True))
 
 

@@ -17,7 +17,7 @@ from attncli.referee.mistakes.changes import (
     where,
     without,
 )
-from attncli.referee.mistakes.table import Change, Rows
+from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled
 from attncli.referee.pipeline import Outputs, Pipeline, Run, limited, softmax_over
 
@@ -216,12 +216,9 @@ ROWS.add("relu_divided_by_length", _weights, lambda scores: _rectified(scores) /
 # What is added to the denominator, or left out of it.
 
 
-def with_epsilon(epsilon: float) -> Change:
-    """Return the change that adds a number to the sums of exp(score − maximum)."""
-    return lambda pipe: _epsilon(pipe, epsilon)
+def with_epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
+    """Add a number to the sums of exp(score − maximum)."""
 
-
-def _epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
     def softmax(run: Run, scores: Array) -> Result:
         weights, lse = softmax_over(run, scores)
         total = exponentials(lse[..., None], scores.max(-1, keepdims=True))
@@ -258,7 +255,7 @@ def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
 
 ROWS.family(
     "epsilon_{}",
-    _epsilon,
+    with_epsilon,
     {(f"1e_{n}", f"{10.0 ** (-n):g}"): float(f"1e-{n}") for n in range(2, 7)},
 )
 ROWS.add("sinks_unasked_unshifted", where, _no_sinks, softmaxed, _one_beside_the_maximum)

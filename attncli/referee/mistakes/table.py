@@ -286,7 +286,7 @@ class Rows:
             Mistake(
                 name,
                 change=where_it_applies(change, parameters),
-                option=option if callable(option) else _stated(option),
+                option=option if callable(option) else lambda _: option,
                 family=family,
                 variant_of=tuple(other for other in variants if other != name),
                 **made,
@@ -351,7 +351,3 @@ def where_it_applies(
             return None
 
     return changed
-
-
-def _stated(option: str) -> Option:
-    return lambda _: option
