@@ -25,7 +25,7 @@ Run = Callable[..., Ran]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TUTORIAL = [str(ROOT / "samples" / "tutorial" / f"{name}.csv") for name in "qkv"]
 # Where a package is not called as what it is imported as.
-CALLED = {"yaml": "pyyaml"}
+CALLED = {"yaml": "pyyaml", "PIL": "pillow"}
 
 
 def extras() -> set[str]:

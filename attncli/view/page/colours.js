@@ -46,8 +46,10 @@ function paint({ weights, rows, columns }) {
     const [red, green, blue] = colourAt(stops, i / 255);
     return (255 << 24) | (blue << 16) | (green << 8) | red;
   });
+  const unit = 255 / DATA.top, log = state.log;
   for (let i = 0; i < weights.length; i++) {
-    if (weights[i] !== HIDDEN) pixels[i] = colours[Math.round(255 * place(weights[i]))];
+    const share = log ? 255 * place(weights[i]) : Math.min(255, unit * weights[i]);
+    if (weights[i] !== HIDDEN) pixels[i] = colours[Math.round(share)];
   }
   context.putImageData(image, 0, 0);
   return canvas;

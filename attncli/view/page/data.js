@@ -6,8 +6,8 @@ const KEPT = 64;                     // unpacked bands that are kept, the last u
 const bands = new Map();
 
 async function unpack(id) {
-  const text = document.getElementById(id).textContent;
-  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const letters = atob(document.getElementById(id).textContent), packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -35,7 +35,12 @@ async function load(map, number) {
 // The largest weights of the queries come first; then roots of the shares of them, as whole numbers.
 function rounded(bytes, rows, keys) {
   const largest = new Float32Array(bytes.buffer, 0, rows), codes = bytes.subarray(4 * rows);
-  return Float32Array.from(codes, (code, i) => largest[Math.floor(i / keys)] * (code / DATA.steps) ** 2);
+  const weights = new Float32Array(codes.length);
+  for (let row = 0, i = 0; row < rows; row++) {
+    const unit = largest[row] / DATA.steps ** 2;
+    for (const end = i + keys; i < end; i++) weights[i] = unit * codes[i] * codes[i];
+  }
+  return weights;
 }
 
 // All weights of one query, hidden keys as HIDDEN, and the bits of the reasons.

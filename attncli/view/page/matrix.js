@@ -51,15 +51,16 @@ function drawMatrix() {
   drawLabels(view);
 }
 
-function drawCells({ map, cell, left, top, x, y, height, context }) {
+function drawCells({ map, cell, left, top, x, y, width, height, context }) {
   const last = Math.min(map.queries, Math.ceil((y + height) / cell)), striped = hatch(context);
+  const column = Math.floor(x / cell), columns = Math.min(map.keys - column, Math.ceil(width / cell) + 1);
   context.imageSmoothingEnabled = false;
   for (let at = Math.floor(y / cell / map.band) * map.band; at < last; at += map.band) {
     const { band, loading } = bandOf(map, at), rows = Math.min(map.band, map.queries - at);
-    const area = [left - x, top + at * cell - y, map.keys * cell, rows * cell];
+    const area = [left + column * cell - x, top + at * cell - y, columns * cell, rows * cell];
     context.fillStyle = band ? striped : cssColour("--panel");
     context.fillRect(...area);
-    if (band) context.drawImage(picture(band), ...area);
+    if (band) context.drawImage(picture(band), column, 0, columns, rows, ...area);
     else loading.then(drawSoon);
   }
 }
