@@ -19,37 +19,18 @@ Array = npt.NDArray[Any]
 
 
 class AnswerAxes(NamedTuple):
-    """What brings an output of a file into the axes of the answer.
+    """What brings an output of a file into the axes of the answer."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The one that is judged.
-    whole : Problem
-        With all batch entries and heads; the same one where none was picked.
-    picked : Picked
-        Which of them are judged.
-    averaged : bool
-        The weights are the mean of the heads.
-    """
-
-    problem: Problem
-    whole: Problem
-    picked: Picked
-    averaged: bool
+    problem: Problem  # the one that is judged
+    whole: Problem  # with all batch entries and heads; the same one where none was picked
+    picked: Picked  # which of them are judged
+    averaged: bool  # the weights are the mean of the heads
 
     def of(self, name: str, values: Array, *, is_table: bool) -> Array:
         """Return an output in the axes of the answer, as far as its file is of that.
 
         A table has no room for axes of length 1, a program may keep those from which it picked,
         and a file of the whole problem holds what is picked of it.
-
-        Parameters
-        ----------
-        name : str
-        values : ndarray
-        is_table : bool
-            The file is one of rows and columns.
         """
         is_part = self.whole is not self.problem
         right, every = (self._shapes(one)[name] for one in (self.problem, self.whole))

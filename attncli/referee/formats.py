@@ -43,15 +43,16 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 _SHORT = ("bfloat16", "float16")
-# Numbers whose digits are counted, and numbers that are rounded at once.
+# How many numbers of a file are looked at for their digits, and how many are rounded at once.
 _SAMPLE, _PART = 1000, 2**14
 # Fewer numbers than this may be exact in a narrow format by chance.
 _TELLING = 4
-# So many numbers of one or two decimals are rounded if they are no exact eighths (0.5, 0.25).
+# By decimals: if so many numbers of a file are no multiples of 1/8 (as 0.5 and 0.25 are), they were
+# rounded to so few decimals.
 _ENOUGH = {1: 4, 2: 3}
-# The fewest decimals or digits that are taken for rounding whatever the numbers are.
+# Numbers of at least so many decimals or digits are taken for rounded ones, whatever they are.
 _LEAST = 3
-# Multiples of this come about in every format.
+# Multiples of this are exact in every format, so they show none.
 _COARSE = 2.0**-8
 # A float64 that was not rounded has 16 or 17 significant digits; most of float32 have 7 to 9.
 _MOST_SIGNIFICANT, _MOST_OF_SINGLE, _DIGITS_OF_SINGLE = 15, 6, 9
@@ -67,24 +68,12 @@ _OVERFLOW = np.float32(65520.0)
 
 @dataclass(frozen=True)
 class Precision:
-    """A format to round to after every step.
+    """A format to round to after every step."""
 
-    Attributes
-    ----------
-    name : str
-        float16, bfloat16, float32 or float64; tf32 only for factors of products.
-    eps : float
-        Distance from 1 to the next number.
-    largest : float
-        The largest finite number.
-    fused : bool
-        Scores are never stored: they stay in the computing dtype.
-    """
-
-    name: str
-    eps: float
-    largest: float
-    fused: bool = False
+    name: str  # float16, bfloat16, float32 or float64; tf32 only for factors of products
+    eps: float  # the distance from 1 to the next number
+    largest: float  # the largest finite number
+    fused: bool = False  # scores are never stored: they stay in the computing dtype
 
     @property
     def short(self) -> bool:

@@ -60,7 +60,7 @@ __all__ = [
     "turned_inputs",
 ]
 
-# No score of a key that is seen is so low; BERT masks with −10,000, others with the second.
+# A score below the first belongs to a hidden key: BERT masks with −10,000, others with the second.
 LEAST_SEEN, USUAL_FILL = -1000.0, -1e9
 ORDER = ("scale", "cap", "bias", "alibi", "hide")
 Outputs = dict[str, Array]
@@ -71,7 +71,8 @@ Term = Callable[["Run"], Array]
 Finish = Callable[["Run", Outputs], Outputs]
 # Rows (·, ·, n, D), their positions, and the rotary embedding in; rotated rows out.
 Turn = Callable[[Array, Array, "Rope"], Array]
-# Products of a block of a sum that a loop makes, and numbers that a `Memory` holds.
+# How many products are held at once while a sum is made term by term, and how many numbers a
+# `Memory` keeps before it forgets all of them.
 _AT_ONCE, _REMEMBERED = 2**18, 2**22
 _LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
 
@@ -243,13 +244,7 @@ def _mesh(shape: tuple[int, ...], part: Part) -> tuple[Ints, ...]:
 class Run:
     """A pipeline followed on one part: what its stages are given.
 
-    Attributes
-    ----------
-    pipe : Pipeline
-    part : Part
-    precision : Precision
-    b, h, i, j : ndarray of int
-        The indices of the part, each along its own of four axes.
+    b, h, i and j are the indices of the part, each along its own of four axes.
     """
 
     def __init__(

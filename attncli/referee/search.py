@@ -369,7 +369,7 @@ class Search:
                 self.complete = False
                 break
             cases = self.cases.of(fitting.needs)
-            self.work.spend(_OF_A_FIT * sum(case.cells for case in cases))
+            self.work.spend(_OF_A_FIT * sum(case.cells for case in cases if case.evaluable))
             found = fitting.look(cases)
             if found is not None:
                 made.append(found)
@@ -478,12 +478,8 @@ class Search:
     def _try_elsewhere(self, group: Group) -> tuple[str, bool]:
         """Try a group in other parts of a large problem; where it fails, all others from now on.
 
-        Returns
-        -------
-        fails_at : str
-            A part that the group does not explain; empty if none is found.
-        right_there : bool
-            Whether the file is right there, and in the other such parts.
+        Returns a part that the group does not explain, empty if none is found, and whether the
+        file is right there and in the other such parts.
         """
         first = ""
         pipe, right = self._pipe(group), self.question.pipe
