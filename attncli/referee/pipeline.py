@@ -74,6 +74,8 @@ Turn = Callable[[Array, Array, "Rope"], Array]
 # How many products are held at once while a sum is made term by term, and how many numbers a
 # `Memory` keeps before it forgets all of them.
 _AT_ONCE, _REMEMBERED = 2**18, 2**22
+# What a `Memory` tells apart by its value.
+_BY_VALUE = frozenset([str, float, int, tuple])
 _LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
 
 
@@ -220,8 +222,7 @@ class Memory:
     def of(self, name: str, made_of: tuple[object, ...], make: Callable[[], Any]) -> Any:
         """Return what was made before under a name of the same objects; what is new is made."""
         # Arrays and functions are told apart by their ids, and kept alive.
-        plain = (str, float, int, tuple)
-        key = (name, *(each if type(each) in plain else id(each) for each in made_of))
+        key = (name, *[each if type(each) in _BY_VALUE else id(each) for each in made_of])
         if key not in self._known:
             made = make()
             arrays = made.values() if isinstance(made, dict) else (made,)

@@ -62,25 +62,8 @@ _ALWAYS_TRIED = 8
 _OF_AN_INPUT, _OF_A_FIT = 0.01, 4.0
 # A window, or a sequence that is cut short, looks like a block that is lost.
 _LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}
-# Beside these mistakes, any other scale is looked for.
-_BESIDE_A_SCALE = frozenset(
-    [
-        "window_ignored",
-        "causal_missing",
-        "causal_top_left",
-        "causal_bottom_right",
-        "mask_ignored",
-        "mask_inverted",
-        "key_padding_mask_ignored",
-        "kv_lengths_ignored",
-        "segment_ids_ignored",
-        "bias_ignored",
-        "alibi_ignored",
-        "softcap_missing",
-        "sinks_ignored",
-        "rope_missing",
-    ]
-)
+# Beside mistakes whose names end so, any other scale is looked for.
+_BESIDE_A_SCALE = ("_ignored", "_missing", "_inverted", "causal_top_left", "causal_bottom_right")
 # Bytes of an array that is larger than those of evaluations; glibc learns from no larger ones.
 _MEMORY = 2**25 - 2**16
 
@@ -380,7 +363,7 @@ class Search:
         """Return what explains the files beside a scale that is fitted for it."""
         case, groups = self.cases.of(frozenset())[0], []
         for one in self._able:
-            if one.name in _BESIDE_A_SCALE and (pipe := self._pipe((one,))) is not None:
+            if one.name.endswith(_BESIDE_A_SCALE) and (pipe := self._pipe((one,))) is not None:
                 scale = fitted(SCALE, case, base=pipe)
                 groups += [] if scale is None else [(one, scale)]
         return self._explain(groups, BITS_FOR_FITTED)
