@@ -59,7 +59,7 @@ def gradients(
     dcontext : array_like
         The gradient of the loss by the context, in the context's shape.
     dlse : array_like, optional
-        That by the lse, in the lse's shape.
+        The gradient of the loss by the lse, in the shape of the lse.
     threads : int, optional
         As in `attncli.attention`.
     outputs : str or collection of str

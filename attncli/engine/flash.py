@@ -269,7 +269,7 @@ class OnlineSoftmax:
         self._empty = False
 
     def close(self) -> None:
-        """Make the sums those over no key, if no tile was added."""
+        """Set the context to 0 if no tile was added."""
         if self._empty and self.context is not None:
             self.context[...] = 0
 

@@ -101,7 +101,7 @@ class Scratch:
         return view
 
     def release(self) -> None:
-        """Leave the memory to the next worker, unless it is much."""
+        """Leave the memory to the next worker, if it is not more than is kept."""
         if sum(held.nbytes for held in self._memory.values()) <= _KEPT:
             self._spare.append(self._memory)
 

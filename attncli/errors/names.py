@@ -34,7 +34,7 @@ Pairing = Literal["half", "interleaved"]
 PrecisionName = Literal["float32", "float64"]
 # How query and key are compared.
 Score = Literal["dot", "cosine", "general", "additive"]
-# Of JSON and YAML: another number where a reader has to be changed.
+# The version of the JSON and YAML that are written. It grows when readers have to change.
 SCHEMA = 1
 
 # Stages of the scores: each L × S, as the weights.
@@ -62,7 +62,7 @@ GRADIENTS = {
     "dsinks": "sinks",
 }
 UPSTREAM = {"dcontext": "context", "dlse": "lse"}
-# How other programs shorten what they belong to.
+# The short names that other programs use.
 _ALSO = {
     "query": ("q",),
     "key": ("k",),
@@ -71,7 +71,7 @@ _ALSO = {
 }
 # What compute shows.
 SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS, *GRADIENTS, ROLLOUT)
-# Lists of words: of queries and keys both, of queries, of keys.
+# Entries that hold labels: of queries and keys alike, of queries, of keys.
 LABELS = ("tokens", "query_labels", "key_labels")
 
 

@@ -67,7 +67,7 @@ def number_hint(text: str) -> str | None:
 def printable(text: str) -> str:
     r"""Escape what a terminal would obey or cannot show: controls and lone surrogates.
 
-    Undecodable bytes of a file name come back as the byte.
+    A byte of a file name that is no UTF-8 comes back as that byte.
 
     >>> print(printable("a\x1b[31m.csv"))
     a\x1b[31m.csv

@@ -34,7 +34,8 @@ BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
 _HALF = np.dtype(np.float16)
 LARGEST_FLOAT16 = 65504.0
 _UNSIGNED = np.uint16(0x7FFF)
-# How many integers to sample for bfloat16, the least that count, and the share that must fit.
+# Two-byte integers that are looked at to tell bfloat16: how many at most, how many at least, and
+# the share of them that must look like it.
 _SAMPLE, _FEW, _NEARLY_ALL = 1000, 4, 0.9
 _INFINITE = {BFLOAT16: 0x7F80, _HALF: 0x7C00}
 NARROW = frozenset(_INFINITE)

@@ -49,7 +49,7 @@ def named_index(
     Warns
     -----
     AttnWarning
-        Another one has this index for its label.
+        Another query or key has this index as its label.
     """
     labels = labels or ()
     found = _places(text, labels)

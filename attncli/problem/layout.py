@@ -28,7 +28,7 @@ _MISSING = {axes: tuple(slice(None) if a in axes else None for a in _CANONICAL) 
 # And backwards: the first of each axis that a layout does not have, and the order of the rest.
 _KEPT = {axes: tuple(slice(None) if a in axes else 0 for a in _CANONICAL) for axes in _NAMES}
 _BACK = {axes: tuple(sorted(axes, key=_CANONICAL.index).index(a) for a in axes) for axes in _NAMES}
-# Those of another order than (B, H, S, D).
+# Layouts whose order is not (B, H, S, D).
 _TURNED = frozenset(axes for axes, order in _ORDER.items() if [*order] != sorted(order))
 
 
