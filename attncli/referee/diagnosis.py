@@ -56,13 +56,13 @@ def diagnose(question: Question) -> Diagnosis:
     return Diagnosis(
         explanations=causes,
         apart=_told_apart_by(question, search.cases, causes),
-        findings=findings if causes else (*findings, *search.findings),
+        findings=findings,
         scope=search.scope,
         tried=searched.tried,
         complete=searched.complete,
         too_large=search.too_large,
         unexplained=tuple(n for n in narrow.wrong if n not in explained) if causes else (),
-        tells=bool(causes) or _tells(search.cases.whole),
+        tells=bool(causes) or (search.tells and _tells(search.cases.whole)),
     )
 
 

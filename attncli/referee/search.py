@@ -111,20 +111,12 @@ class Search:
         self.cases = Cases(question, by_part=by_part)
         self.tried = 0
         self.complete = True
-        self.untold: list[str] = []
+        self.tells = True  # no number was fitted that the files are too few for
         self._pipes: dict[Group, Pipeline | None] = {}
         self._looks: dict[Mistake, Fitting] = {}
         # glibc gives large arrays back to the system, which takes a third of a search's time. It
         # keeps them once an array of this size has come and gone.
         np.empty(_MEMORY, np.uint8)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """What the files cannot tell: they show no more numbers than a name has to choose."""
-        if not self.untold:
-            return ()
-        names = " or ".join(dict.fromkeys(self.untold))
-        return (f"the output cannot tell whether it is {names}: it shows too few numbers for that",)
 
     @property
     def scope(self) -> Literal["all", "slices"]:
@@ -419,7 +411,7 @@ class Search:
         if found is None or not self._needs_all(group, cases, pipe):
             return None
         if not evidence.tells(cases, pipe, sum(one.free for one in group)):
-            self.untold.append(group[-1].name)
+            self.tells = False
             return None
         # Of thousands of mistakes, one makes the few numbers that are free to differ.
         careful = self.cases.by_part or any(one.stage.late for one in group)

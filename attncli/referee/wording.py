@@ -203,8 +203,8 @@ def _summary(diagnosis: Diagnosis, wrong: str) -> str:
 def _nothing_explained(diagnosis: Diagnosis, wrong: str) -> str:
     if not diagnosis.tells:
         return (
-            "the output cannot tell: only one of its numbers is independent of the others, and "
-            "many mistakes could change one number so"
+            "the output cannot tell: it shows no more independent numbers than a mistake has to "
+            "choose, and many could change so few"
         )
     if diagnosis.tried:
         return f"no known mistake explains the {wrong}"

@@ -44,7 +44,6 @@ class Choice:
 
     Attributes
     ----------
-    name : str
     values : callable
         Those that a case may have, likely ones first; none where the mistake makes no sense.
     put : callable
@@ -125,6 +124,7 @@ def _steps(case: Case) -> Iterable[int]:
 # An input that is written row by row and read column by column, or the other way round.
 
 Order = Literal["C", "F"]
+_WAYS = "column by column", "row by row"
 
 
 def _read_otherwise(pipe: Pipeline, order: Order, name: str) -> Pipeline | None:
@@ -134,11 +134,6 @@ def _read_otherwise(pipe: Pipeline, order: Order, name: str) -> Pipeline | None:
     joined = layout.join(array)
     poured = joined.ravel(order=order).reshape(joined.shape, order="C" if order == "F" else "F")
     return pipe.but(**{name: layout.split(poured, array.shape[1], name)})
-
-
-def _orders_told(order: Order, _: Pipeline) -> tuple[str, ...]:
-    ways = "column by column", "row by row"
-    return ways if order == "F" else ways[::-1]
 
 
 # Only the keys that score highest.
@@ -180,7 +175,7 @@ CHOICES = (
             name=f"{name}_memory_order",
             values=lambda case: ("F", "C") if case.whole else (),
             put=partial(_read_otherwise, name=name),
-            words=_orders_told,
+            words=lambda order, _: _WAYS if order == "F" else _WAYS[::-1],
         )
         for name in ("value", "key", "query")
     ),

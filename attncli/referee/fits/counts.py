@@ -135,15 +135,11 @@ def _words(counts: Array) -> str:
     """Say which keys, and whether the sink, do not count once."""
     keys, sink = counts[:-1], int(counts[-1])
     words = [
-        f"keys {ranges(np.flatnonzero(keys == count))} count {_times(count)}"
+        f"keys {ranges(np.flatnonzero(keys == count))} count {count} times"
         for count in dict.fromkeys(keys[keys != 1].tolist())
     ]
-    words += [f"the sink counts {_times(sink)}"] if sink != 1 else []
+    words += [f"the sink counts {sink} times"] if sink != 1 else []
     return " and ".join(words) or "each key counts once"
-
-
-def _times(count: int) -> str:
-    return {0: "not at all", 2: "twice"}.get(count, f"{count} times")
 
 
 def ranges(numbers: Array) -> str:

@@ -58,7 +58,6 @@ class Quantity:
 
     Attributes
     ----------
-    name : str
     right : callable
         The number that a problem states; None or 0 where it has none. Multiples of it are tried.
     put : callable

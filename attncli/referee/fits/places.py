@@ -70,15 +70,6 @@ def _reading(*names: str) -> Callable[[Pipeline, Places], Pipeline]:
     return lambda pipe, places: pipe.but(places={**pipe.places, **dict.fromkeys(names, places)})
 
 
-def _slopes_of(pipe: Pipeline, places: Places) -> Pipeline:
-    slopes = np.asarray(pipe.problem.alibi_slopes)
-    return pipe.with_term("alibi", alibi(slopes[places[1][0]], pipe.offsets))
-
-
-def _sinks_of(pipe: Pipeline, places: Places) -> Pipeline:
-    return pipe if pipe.sinks is None else pipe.but(sinks=pipe.sinks[places[1][0]])
-
-
 def _sources(pipe: Pipeline) -> Iterator[_Source]:
     """Yield everything of which there may be one a head, or one a batch entry."""
     problem, mask, heads = pipe.problem, pipe.problem.visible.mask, pipe.shape[1]
@@ -92,9 +83,15 @@ def _sources(pipe: Pipeline) -> Iterator[_Source]:
         bias = widen(problem.bias, np.float64)
         yield _Source("bias", bias.shape[:2], lambda p, at: p.with_term("bias", table(bias[at])))
     if problem.alibi_slopes is not None:
-        yield _Source("ALiBi slope", (1, heads), _slopes_of)
-    if pipe.sinks is not None:
-        yield _Source("sink", (1, heads), _sinks_of)
+        slopes = problem.alibi_slopes
+        yield _Source(
+            "ALiBi slope",
+            (1, heads),
+            lambda p, at: p.with_term("alibi", alibi(slopes[at[1][0]], p.offsets)),
+        )
+    sinks = pipe.sinks
+    if sinks is not None:
+        yield _Source("sink", (1, heads), lambda p, at: p.but(sinks=sinks[at[1][0]]))
 
 
 def misplaced_inputs(case: Case) -> Mistake | None:

@@ -18,7 +18,7 @@ from attncli.referee.pipeline import Pipeline, Run, alibi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem.problem import Problem, Rope
+    from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
 
 __all__ = ["QUANTITIES", "SCALE"]
@@ -37,10 +37,6 @@ def _or_base_2(found: str, right: str) -> tuple[str, str, str]:
     is_ln_2 = math.isclose(float(found) / float(right), math.log(2), rel_tol=_NEAR)
     words = ": ln 2 times it, as if 2^x were taken and the scale alone multiplied with log₂ e"
     return found, right, words if is_ln_2 else ""
-
-
-def _base(rope: Rope | None) -> float | None:
-    return None if rope is None or rope.frequencies else rope.base
 
 
 def _with_base(pipe: Pipeline, base: float) -> Pipeline:
@@ -149,7 +145,7 @@ QUANTITIES = (
     ),
     Quantity(
         "another_rope_base",
-        lambda problem: _base(problem.rope),
+        lambda p: None if p.rope is None or p.rope.frequencies else p.rope.base,
         _with_base,
         turns=True,
         option=lambda base, _: f"--rope-base {shortest(base)}",

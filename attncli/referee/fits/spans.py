@@ -43,7 +43,6 @@ class Pattern:
 
     Attributes
     ----------
-    name : str
     right : callable
         The number of each batch entry that makes the right answer; None where it makes no sense.
     numbers : callable
@@ -198,11 +197,6 @@ def _reach(problem: Problem) -> int:
     return -1 if left is None else left
 
 
-def _is_padded(problem: Problem) -> bool:
-    visible = problem.visible
-    return visible.kv_lengths is not None or visible.key_padding_mask is not None
-
-
 def _offsets(steps: Found, problem: Problem) -> Found:
     return tuple(problem.visible.offset(b) + step for b, step in enumerate(steps))
 
@@ -283,7 +277,9 @@ PATTERNS = (
     ),
     Pattern(
         name="causal_and_padding_unasked",
-        right=lambda p: lengths_of(p) if _without_band(p) and not _is_padded(p) else None,
+        right=lambda p: (
+            lengths_of(p) if _without_band(p) and p.visible.kv_lengths is None else None
+        ),
         numbers=_lengths,
         spans=lambda _, position, numbers: (0, np.minimum(numbers, position + 1)),
         put=lambda pipe, lengths: pipe.with_rule("kv_lengths", keys_of(lengths)).with_rule(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.fits.numbers import few_digits
+from attncli.referee.fits.rows import shown_by
 from attncli.referee.fits.table import Fitting, at_first, found, needs_of, told
 from attncli.referee.mistakes.softmax import with_epsilon
 from attncli.referee.options import shortest
@@ -42,13 +43,10 @@ _AXES = ("batch entry", "head")
 
 def _added(case: Case) -> Array | None:
     """Return what was added to the denominator of each row, (B, H, L); None where it is hidden."""
-    name = next((name for name in ("context", "weights") if name in case.files), None)
-    mixed = name == "context" and case.pipe.output is not None
-    if name is None or mixed or not case.comparable:
+    name = shown_by(case)
+    if name is None:
         return None
     file, right = case.canonical(name), case.right[name]
-    if file.shape != right.shape:  # averaged weights
-        return None
     with np.errstate(all="ignore"):
         shares = (file * right).sum(-1) / np.square(right).sum(-1)
         return np.asarray((1 / shares - 1) * np.exp(case.right["lse"][..., 0]))
@@ -150,13 +148,11 @@ def _sinks(case: Case, right: Array) -> Array | None:
         amounts = added[:, head][np.isfinite(added[:, head])]
         if len(amounts) < _LEAST_ROWS:  # a sink of its own explains any one row
             return None
-        if _typical(amounts) == 0:
-            continue
         with np.errstate(all="ignore"):
             known = np.log(amounts + np.exp(own))
         known = known[np.isfinite(known)]
-        new = _typical(known) if known.size else own
-        sinks[head] = new if abs(new - own) > _NEAR_A_SINK else own
+        if _typical(amounts) != 0 and known.size and abs(_typical(known) - own) > _NEAR_A_SINK:
+            sinks[head] = _typical(known)
     return sinks
 
 

@@ -79,14 +79,10 @@ def _so_many(count: int, of: int, noun: str) -> str:
     return f"{count:,} of {counted(of, noun)}"
 
 
-def _not_again(_: Pipeline) -> None:
-    """Compute nothing again: the rows were looked at in the files."""
-
-
 def nan_rows_told(count: int, of: int, *, alone: bool = False) -> Mistake:
     """Return the mistake that so many rows are NaN, perhaps beside another one."""
     rest = ", and the others are right" if alone else ""
-    return found("rows_of_nan", _not_again, _so_many(count, of, "row"), rest)
+    return found("rows_of_nan", lambda _: None, _so_many(count, of, "row"), rest)
 
 
 def rows_of(question: Question, what: str) -> Cause | None:
@@ -111,7 +107,7 @@ def rows_of(question: Question, what: str) -> Cause | None:
     if count == 1 and all(places.shape[-1] == 1 for places in wrong.values()):
         return None  # one number may be 0 by chance
     nan = nan_rows_told(count, of, alone=True)
-    told = nan if what == "nan" else _told("row", rows, _not_again)
+    told = nan if what == "nan" else _told("row", rows, lambda _: None)
     return Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
 
 
