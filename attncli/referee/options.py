@@ -27,7 +27,6 @@ __all__ = [
     "placed_at",
     "scaled",
     "shortest",
-    "stated",
     "together",
     "windowed",
     "with_first_keys",
@@ -50,11 +49,6 @@ def together(options: Iterable[str], problem: Problem) -> tuple[str, ...]:
     # Without any rule that asks where queries stand, it is an error to say so.
     idle = len(_placed_by(problem)) > 1 and _placed_by(problem) <= set(left)
     return (*once, *(f"leave {words} out" for words in _placement(problem) if idle))
-
-
-def stated(option: str) -> Callable[[Problem], str]:
-    """Make the option that is the same for any problem."""
-    return lambda _: option
 
 
 def shortest(number: float) -> str:
