@@ -284,9 +284,9 @@ class _Attempt:
         return {n: _of_codes(tolerance, self.before(n)) for n, tolerance in own.items()}
 
     def _share(self, name: str) -> float:
-        """Return the root mean square of what was wrong and is left, in units of what is tolerated.
+        """Return the root mean square of what is left of the wrong numbers, as tolerances.
 
-        Few errors would not show beside the roundings of all that is right.
+        Beside the roundings of all right numbers, few wrong ones would not show.
         """
         errors, found, right = self.left[name], self.case.files[name], self._right(name)
         if self.pipe.codes and errors.tolerance.rms:

@@ -234,15 +234,10 @@ def _files(
 ) -> dict[str, File]:
     """Return the files, each in the format that its numbers and the inputs show."""
     single = may_be_single(inputs, problem.dtype)
+    arrays = {name: _in_one_axis(name, given, problem) for name, given in named.items()}
     return {
-        name: File.of(
-            name,
-            _in_one_axis(name, given, problem),
-            inputs,
-            single=single,
-            printed=printed.get(name),
-        )
-        for name, given in named.items()
+        name: File.of(name, array, inputs, single=single, printed=printed.get(name))
+        for name, array in arrays.items()
     }
 
 
@@ -305,11 +300,6 @@ def _given(rtol: object, atol: object, names: Collection[str]) -> dict[str, Tole
                 own = arguments.not_negative(argument, number)
                 found.setdefault(name, {})[argument] = own
     return {
-        name: Tolerance(
-            absolute=own.get("atol", 0.0),
-            relative=own.get("rtol", 0.0),
-            earned=False,
-            plain_error=0.0,
-        )
+        name: Tolerance(own.get("atol", 0.0), own.get("rtol", 0.0), earned=False, plain_error=0.0)
         for name, own in found.items()
     }

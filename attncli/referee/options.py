@@ -212,10 +212,8 @@ def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = Fals
     number = _short(offsets)
     equals = "=" if number.startswith("-") else " "
     option = f"{'--causal ' if causal else ''}--query-offset{equals}{number}"
-    if any(problem.visible.offsets):
-        return f"{option} (without --causal-align)"
-    in_corner = _stands_at(problem, problem.visible.bottom_right)
-    return option if in_corner else f"{option} (without --causal-align, where it is given)"
+    default = not any(problem.visible.offsets) and not any(problem.visible.bottom_right)
+    return option if default else f"{option} (without --causal-align)"
 
 
 def windowed(left: int | None, right: int | None, problem: Problem) -> str:

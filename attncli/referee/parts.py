@@ -353,7 +353,7 @@ class Cases:
 
     @cached_property
     def _counts(self) -> Any:
-        """How many numbers of each row are wrong, (B, H, L); of NaN one as there may be others."""
+        """How many numbers of each row are wrong, (B, H, L); NaN counts once, as it says little."""
         total: Any = 0
         for name, one in self._question.outputs.items():
             if one.wrong is not None:

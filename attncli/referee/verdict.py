@@ -100,9 +100,9 @@ class Errors:
     def wrong(self) -> Bools:
         """Which elements are wrong.
 
-        Those outside the tolerance; where they are few but the errors together are too large, also
-        those that exceed the largest root mean square allowed, of all or of their stretch, by more
-        than large numbers are rounded by, or at all if there are no others.
+        Those outside the tolerance. Where these are few but the root mean square is too large, of
+        all or of a stretch, also those that err by more than the root mean square allowed. The
+        rounding of large numbers is allowed beside it, unless no element is wrong then.
         """
         wrong = self.outside
         together = self.few_outside and self._too_large_together

@@ -217,6 +217,19 @@ def test_large_scores_excuse_nothing_where_one_key_has_all(size):
             assert not judged({name: wrong}, (q, k, v)).passed
 
 
+def test_scores_that_are_exact_by_luck_may_be_rounded():
+    """Whole scores are exact in the textbook formula; kernels multiply them with log2(e)."""
+    r = np.random.default_rng(0)
+    q = np.stack([np.ones(6), np.arange(1, 7)], -1).astype("f4")
+    k = np.stack([np.full(40, 1000), r.integers(0, 3, 40)], -1).astype("f4")
+    v = r.normal(size=(40, 8)).astype("f4")
+    powers = (q @ k.T) * np.float32(np.log2(np.e))
+    weights = np.exp2(powers - powers.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    assert judged({"context": weights @ v, "weights": weights}, (q, k, v), scale=1.0).passed
+    assert not judged({"context": weights @ v * np.float32(1.01)}, (q, k, v), scale=1.0).passed
+
+
 @pytest.mark.parametrize("offset", [0, 3000, 100_000])
 def test_angles_of_float32_are_right(offset):
     """Models compute them so, though they are off by 0.004 radians at the end."""
