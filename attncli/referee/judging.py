@@ -147,7 +147,8 @@ def check(
         work, doubtful = Work(time_limit), compared.doubtful
         question = Question(exact, compared.outputs, work, average_heads, doubtful, inputs=short)
         # Thousands of small products: where other work runs, threads wait longer than they work.
-        with single_blas_thread():
+        # What mistakes make may be infinite or NaN.
+        with single_blas_thread(), np.errstate(all="ignore"):
             found = find_out(question)
     values = {name: file.values for name, file in files.items()}
     report = CheckReport(compared.verdicts, found, values, answers, unjudged)
