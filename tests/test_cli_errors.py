@@ -71,7 +71,7 @@ CASES = {
     "compute files.yaml": "files.yaml#query nope.csv",
     "compute yes.yaml": "yes.yaml line 3 column 9 'yes'",
     "compute bars.csv": "bars.csv line 1 column 1 '1|2'",
-    "compute q.csv k.csv v.csv --mask --causal": "file --causal",
+    "compute q.csv k.csv v.csv --mask --causal": "--mask: --causal exist",
     "compute folder k.csv v.csv": "folder",
     "compute five.npy k.csv v.csv": "five.npy 5 axes (1, 1, 1, 2, 3)",
     "compute model.npy": "model.npy 5 axes",

@@ -99,7 +99,7 @@ ELSEWHERE = {
     "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
     "--heads", "--kv-heads", "--help", "--top", "--without", "--with-labels", "--json",
-    "--no-color", "--layer", "--call", "--merge", "--header",
+    "--no-color", "--layer", "--call", "--merge", "--header", "--grad", "--keys", "--queries",
 }  # fmt: skip
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {

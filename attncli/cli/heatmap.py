@@ -14,7 +14,6 @@ from attncli.cli.declaring import (
     PICTURE,
     count,
     number,
-    number_option,
     option,
     switch,
 )  # fmt: skip
@@ -126,8 +125,11 @@ class PictureOptions:
         "Inches of a file's picture: its width, 3.3 for a column of text, or width and height, "
         "13.3x7.5 for a slide. Default: by the number of cells.",
     )
-    font_size: float | None = number_option(
-        PICTURE, "Size of a file's labels in points; titles are larger. Default: 9."
+    font_size: float | None = option(
+        PICTURE,
+        "PT",
+        "Size of a file's labels in points; titles are larger. Default: 9.",
+        parser=number,
     )
     transparent: bool = switch(PICTURE, "No background in a file.")
     math: bool = switch(
