@@ -74,6 +74,7 @@ def test_compute_sums_over_keys_and_averages_over_queries(given: Any, attncli: R
     table = attncli("compute", *WORDS, "--merge", "words", "--show", "weights,top").good().text
     assert "unlikely" in table
     assert "##" not in table
+    assert re.search(r"^weights · head 1 · subwords joined", table, re.MULTILINE)
 
 
 def test_groups_come_from_a_file(given: Any, attncli: Run) -> None:

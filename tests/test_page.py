@@ -93,9 +93,11 @@ def dump(folder: Path, layer: int, causal: bool, **names: Any) -> None:
 def test_all_layers_of_a_folder_are_in_one_page(attncli: Run, folder: Path) -> None:
     (folder / "dumps").mkdir()
     for layer, causal in ((0, True), (3, False)):
-        dump(folder / "dumps", layer, causal)
+        dump(folder / "dumps", layer, causal, module=f"encoder.{layer}.attention")
     attncli("heatmap", "dumps", "--out", "w.html").good()
-    maps = data_of(Path("w.html").read_text())["maps"]
+    data = data_of(Path("w.html").read_text())
+    assert data["layers"] == {"0": "encoder.0.attention", "3": "encoder.3.attention"}
+    maps = data["maps"]
     assert [(one["layer"], one["head"]) for one in maps] == [(0, 0), (0, 1), (3, 0), (3, 1)]
     assert [one["reasons"] for one in maps] == [0, 0, None, None]
     attncli("heatmap", "dumps", "--layer", "3", "--out", "w.html").good()
@@ -539,12 +541,16 @@ def test_patches_lie_over_an_image(opened: Any, folder: Path) -> None:
 
 @browser_test
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_use_it(opened: Any, causal: Path, scheme: str) -> None:
+def test_everybody_can_use_it(opened: Any, causal: Path, folder: Path, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     shown = opened(causal, color_scheme=scheme)
-    for name in ("matrix", "lines", "grid"):
-        shown.tab.click(f"#tab-{name}")
-        found = axe.run(shown.tab)
+    patches = Patches((2, 6), 0, image_address(np.zeros((4, 12, 3), np.uint8)))
+    Path("p.html").write_text(page([Map(0, 0, 0, np.eye(12))], title="", patches=patches))
+    laid = opened(folder / "p.html", color_scheme=scheme)
+    for name in ("matrix", "lines", "grid", "patches"):
+        tab = (laid if name == "patches" else shown).tab
+        tab.click(f"#tab-{name}")
+        found = axe.run(tab)
         assert found.violations_count == 0, found.generate_report()
 
 

@@ -128,6 +128,7 @@ def page(
     ----------
     maps : sequence of Map
     title : str
+        Where it is empty, a usual one: screen readers say it first.
     layers : mapping of int to str, optional
         Names of the layers.
     reasons : sequence of str
@@ -161,7 +162,7 @@ def page(
         "note": "" if exact else _NOTE,
     }
     blocks = "\n".join(_blocks(maps, shared, top, exact=exact))
-    return _filled(title, _as_script(json.dumps(data)), blocks)
+    return _filled(title or "Attention weights", _as_script(json.dumps(data)), blocks)
 
 
 def _facts(

@@ -92,26 +92,17 @@ class MapMaker:
 
     def _given(self, given: Given) -> Iterator[tuple[Array, Array | None, Array | None]]:
         for place in np.ndindex(*given.shape[:2]):
-            hidden = None if given.hidden is None else given.hidden[place]
-            reasons = (
-                None
-                if hidden is None
-                else self._share(np.where(hidden, np.uint8(_INFINITE), np.uint8(0)))
-            )
+            hidden = False if given.hidden is None else given.hidden[place]
             weights = np.maximum(given.values[place], 0)  # roundings may leave less
+            reasons = self._share(_where(hidden, _INFINITE))
             yield weights.astype(np.float32, copy=False), None, reasons
 
-    def _share(self, reasons: Array | None) -> Array | None:
-        if reasons is None or not reasons.any():
-            return None
-        import hashlib  # noqa: PLC0415 - only here
-
-        reasons = np.ascontiguousarray(reasons, np.uint8)
-        name = reasons.shape, hashlib.sha256(reasons.data).digest()
-        return self._shared.setdefault(name, reasons)
+    def _share(self, reasons: Array) -> Array | None:
+        known = self._shared.setdefault((reasons.shape, reasons.tobytes()), reasons)
+        return known if known.any() else None
 
 
-def _reasons(part: Problem) -> Array | None:
+def _reasons(part: Problem) -> Array:
     """Return which rules hide each key, of one batch entry and head; a bit for each rule."""
     visible, (queries, keys) = part.visible, part.shape[2:]
     found = np.zeros((queries, keys), np.uint8)
@@ -121,11 +112,14 @@ def _reasons(part: Problem) -> Array | None:
             continue
         seen = visible.under(**{rule: given}).tile(0, 0, (0, queries), (0, keys))
         if seen is not None:
-            found |= np.where(seen, np.uint8(0), np.uint8(1 << bit))
+            found |= _where(~seen, 1 << bit)
     if part.bias is not None:
-        hides = part.bias[0, 0] == -np.inf
-        found |= np.where(hides, np.uint8(_INFINITE), np.uint8(0))
+        found |= _where(part.bias[0, 0] == -np.inf, _INFINITE)
     return found
+
+
+def _where(hidden: npt.ArrayLike, bit: int) -> Array:
+    return np.multiply(hidden, bit, dtype=np.uint8)
 
 
 def _sortable(stats: HeadStats) -> dict[str, float | None]:
