@@ -12,6 +12,7 @@ from attncli.errors.names import INPUTS, LABELS
 from attncli.errors.text import printable
 from attncli.gather.entries import KNOWN, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
+from attncli.gather.sources import one_layer
 from attncli.loading import kind_of
 from attncli.loading.contents import LoadedArray
 from attncli.numerics.dtypes import BFLOAT16, readable, widen
@@ -191,7 +192,7 @@ def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
     value = document.entries.get(kind)
     if isinstance(value, str) and not document.dump:  # what a program dumped names no files
         value = reader.read_named(value, document.folder, f"{document.name}#{kind}")
-    return reader.layer_of(value) if isinstance(value, LoadedArray) else value
+    return one_layer(value, reader.layer) if isinstance(value, LoadedArray) else value
 
 
 def _refuse_idle(document: LoadedMapping, kind: Kind, array: LoadedArray, reader: Reader) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,8 +35,8 @@ Arguments = dict[str, object]
 Array = npt.NDArray[Any]
 # What may be left out of a layer.
 _OPTIONAL = ("wo", "bo", "sinks")
-# So many numbers stand in a note as they are, and this in the place of more.
-_SHORT, _LONG = 2, "…"
+# So many numbers stand in a note as they are.
+_SHORT = 2
 _NORMED = {"q_norm": "query", "k_norm": "key"}
 
 
@@ -150,22 +148,12 @@ def _note_norm_before(gathered: Gathered, stored: StoredLayer) -> None:
 
 
 def _as_option(name: str, value: object) -> str:
-    if value is True:
-        return "--alibi" if name == "alibi_slopes" else option_of(name)
-    if value is False:
-        return f"no {option_of(name)}"
-    if isinstance(value, np.ndarray) and value.size <= _SHORT:
-        value = value.ravel().tolist()
-    numbers = value if isinstance(value, (tuple, list)) else [value]
-    text = ",".join(map(_as_number, numbers)) if len(numbers) <= _SHORT else _LONG
-    return f"{option_of(name)} {text}"
-
-
-def _as_number(value: object) -> str:
-    if isinstance(value, Sized) and not isinstance(value, str):
-        return _LONG
-    unbounded = value in (None, -math.inf)  # as JSON has it, and as it is read from there
-    return "none" if unbounded else printable(str(value)).removesuffix(".0")
+    option = "--alibi" if name == "alibi_slopes" else option_of(name)
+    if isinstance(value, bool):
+        return option
+    numbers = [value] if isinstance(value, str) else np.ravel(np.asarray(value)).tolist()
+    words = [str(number).removesuffix(".0") for number in numbers]
+    return f"{option} {','.join(words) if len(words) <= _SHORT else '…'}"
 
 
 def _warn_of_options(checkpoint: LoadedMapping, arguments: Arguments) -> None:

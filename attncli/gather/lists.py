@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["check_labels", "label_file", "labels_of", "number_list"]
+__all__ = ["check_labels", "inside", "label_file", "labels_of", "number_list"]
 
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
@@ -37,7 +37,7 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
     if isinstance(value, (list, tuple)):
         return tuple(str(label) for label in value)
     text = str(value)
-    path = text if folder == "." or is_stream(text) else os.path.join(folder, text)  # noqa: PTH118
+    path = inside(folder, text)
     file, member = split_member(path)
     if member is not None and is_file(file, or_pipe=True):
         reader.note_input(path)
@@ -46,6 +46,11 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
         reader.note_input(path)
         return label_file(path)
     return tuple(label.strip() for label in text.split(","))
+
+
+def inside(folder: str, file: str) -> str:
+    """Return the name of a file that is relative to the folder of the file that names it."""
+    return file if folder == "." or is_stream(file) else os.path.join(folder, file)  # noqa: PTH118
 
 
 def _number_label(number: float) -> str:

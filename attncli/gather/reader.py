@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +24,7 @@ from attncli.gather.entries import (
     replaced_by,
     unknown_entry,
 )
-from attncli.gather.lists import check_labels, labels_of, number_list
+from attncli.gather.lists import check_labels, inside, labels_of, number_list
 from attncli.gather.sources import one_layer
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
@@ -36,7 +34,7 @@ from attncli.problem.labels import advise_on_order
 from attncli.problem.posing import pose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import numpy.typing as npt
 
@@ -115,8 +113,12 @@ class Reader:
 
     def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
         """Return the one array of a file that an entry of a problem file or an option names."""
-        with _named_by(source):
-            return self.read_array(_inside(folder, file))
+        try:
+            return self.read_array(inside(folder, file))
+        except InputError as error:
+            if source is not None:
+                error.message = f"{source}: {error.message}"
+            raise
 
     def note_input(self, file: str) -> None:
         """Note that a file is read; standard input is read once."""
@@ -196,7 +198,7 @@ class Reader:
         elif name in MODELS:
             if not isinstance(value, str):
                 raise UsageError(f"{name}: expected the name of a file; found something else")
-            self.gathered.arguments[name] = _inside(folder, value)
+            self.gathered.arguments[name] = inside(folder, value)
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
         elif isinstance(value, str) and name in OF_FILES:
@@ -220,7 +222,8 @@ class Reader:
 
     def take_array(self, name: str, array: LoadedArray) -> None:
         """Note an array, its file, and the labels of its rows."""
-        one = self.layer_of(array) if name in _LAYERED or array.values.ndim > MOST_AXES else array
+        layered = name in _LAYERED or array.values.ndim > MOST_AXES
+        one = one_layer(array, self.layer) if layered else array
         self.gathered.arguments[name] = self.values(one)
         self.gathered.sources[name] = one.name
         if name in ("query", "key") and array.column_labels:
@@ -235,10 +238,6 @@ class Reader:
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
                 known, file = self._found_labels.setdefault(which, (labels, array.name))
                 advise_on_order(array.name, labels, file, known)
-
-    def layer_of(self, array: LoadedArray) -> LoadedArray:
-        """Return the layer that is asked for of an array that holds several."""
-        return one_layer(array, self.layer)
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
         """Return the numbers of what may be an input, and note whether they are bfloat16."""
@@ -282,17 +281,6 @@ def _is_set(document: LoadedMapping, name: str) -> bool:
     return value not in (None, False, 0)
 
 
-@contextmanager
-def _named_by(source: str | None) -> Iterator[None]:
-    """Say of a file that cannot be read which entry of a problem file names it."""
-    try:
-        yield
-    except InputError as error:
-        if source is not None:
-            error.message = f"{source}: {error.message}"
-        raise
-
-
 def _check_axes(shape: tuple[int, ...], name: str) -> None:
     """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
     if not 1 <= len(shape) <= MOST_AXES:
@@ -317,7 +305,3 @@ def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) 
 def _is_plain(source: str | None, value: object) -> bool:
     name = "plain" if source is None else f"plain ({source})"
     return flag(name, value.values if isinstance(value, LoadedArray) else value)
-
-
-def _inside(folder: str, file: str) -> str:
-    return file if folder == "." or is_stream(file) else os.path.join(folder, file)  # noqa: PTH118
