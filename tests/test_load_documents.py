@@ -180,6 +180,7 @@ EITHER = [
 YAML_ONLY = [
     ("a: *x", "line 1, column 4", "'*x' stands for nothing"),
     ("a: &x [1, *x]", "line 1, column 11", "'*x' stands for nothing"),
+    ("a: &x [1]\nb: &x [2]", "line 2, column 4", "'x' stands here again"),
     ("a: &x [1, [2]]\nb: *x", "line 1, column 11", "found a list"),
     ("a: [1]\nb: [[1, 2], &x [3]]\nc: *x", "line 2, column 13", "2 items"),
     ("a: !!python/object/apply:os.system ['true']", "line 1, column 4", "tags"),

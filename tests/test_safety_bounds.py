@@ -113,13 +113,6 @@ def test_what_grows_with_a_file_has_a_bound(name: str, folder: Path) -> None:
     assert len(ran.err) < 25_000
 
 
-def test_labels_that_are_numbers_are_words_in_a_long_document(folder: Path) -> None:
-    items = [[0.1234567890123456] * 1000] * 25
-    document = json.dumps({"q": items, "k": items[:1], "v": "x"})
-    Path("x.json").write_text(document[:-1] + ', "tokens": [1e3, 2.0, 07]}'.replace("07", "NaN"))
-    assert read("x.json").entries["tokens"] == ["1e3", "2.0", "NaN"]
-
-
 def test_thousands_of_members_are_read_through_one_directory(folder: Path) -> None:
     array = np.ones((1, 1))
     np.savez("m.npz", query=array, key=array, **{f"m{at}": array for at in range(1800)})

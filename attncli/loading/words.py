@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
 from attncli.errors.text import printable
-from attncli.loading.table import separator_line
+from attncli.loading.separators import separator_line
 from attncli.loading.yaml_text import yaml_words
 
 if TYPE_CHECKING:
