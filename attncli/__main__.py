@@ -2,4 +2,6 @@
 
 from attncli.cli import main
 
-main()
+# Processes that `--workers` starts import this module, too.
+if __name__ == "__main__":
+    main()

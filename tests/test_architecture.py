@@ -25,7 +25,7 @@ MOST_ROOMS, MOST_FLOORS = 18, 9
 
 DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "PIL", "yaml", "threadpoolctl", "orjson"}
 # Of extras: imported where the user has them.
-OPTIONAL = {"torch", "transformers", "safetensors", "dask", "zarr"}
+OPTIONAL = {"torch", "transformers", "safetensors", "dask", "distributed", "zarr"}
 # Who may import it; rooms and packages that are not named here may be imported by anybody.
 IMPORTED_BY = {
     "cli": {"__main__"},

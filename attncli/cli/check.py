@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from attncli.cli.cluster import MOST_HELD, ClusterOptions, judge_blocks, map_files
 from attncli.cli.drawing import as_metadata, figure_kind, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
 from attncli.cli.gradients import grad_files, upstream_of
@@ -34,16 +36,18 @@ from attncli.errors.names import GRADIENTS, OUTPUTS, gradient_name
 from attncli.errors.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     import numpy.typing as npt
 
     from attncli.cli.drawing import Kind
     from attncli.cli.question import Asked
+    from attncli.dask.checking import Block
     from attncli.loading.contents import LoadedArray
     from attncli.problem.problem import Problem
     from attncli.referee.report import CheckReport
+    from attncli.view.dumps import Judged
 
 __all__ = ["check"]
 
@@ -60,6 +64,7 @@ def check(
     grads: GradientOptions,
     options: ProblemOptions,
     shard: ShardOptions,
+    cluster: ClusterOptions,
     run: RunOptions,
 ) -> None:
     """Judge another implementation's output, and name the mistake.
@@ -77,27 +82,97 @@ def check(
 
     Example: attncli check layer.npz --causal --expect '#out' --junit report.xml
     """
-    from attncli.cli.dumps import dump_files, judge_files, options_of, tell_all
+    from attncli.cli.dumps import dump_files, options_of
 
     refuse_average_of_one(pick, average)
     options = options.of_part(shard)
-    dumps = dump_files(options, judging)
-    if dumps:
-        if judging.diff or judging.beside:
-            raise UsageError("--diff and --beside are for one file; found several")
+    if dumps := dump_files(options, judging):
 
         def judge(file: str) -> CheckReport:
             own, of_file = options_of(file, options, judging)
             return _judge_one(of_file, pick, average, grads, own, run)[0]
 
-        found = judge_files(dumps, judge, run)
-        tell_all(found, judging, run)
-        words = {one.word for one in found}
-        if "error" in words:
-            raise typer.Exit(WRONG)
-        if "MISMATCH" in words:
-            raise typer.Exit(MISMATCH)
-        return
+        _judge_many(dumps, judge, judging, cluster, run)
+    elif cluster.takes(options, most=MOST_HELD):
+        refused = shard.given() or average.average_heads or grad_files(grads)
+        if refused or judging.beside or judging.diff:
+            raise UsageError(
+                "--workers, --scheduler and large Zarr take no --keys, --queries, "
+                "--average-heads, --grad, --beside or --diff"
+            )
+        _judge_in_blocks(judging, pick, options, cluster, run)
+    else:
+        _judge_alone(judging, pick, average, grads, options, run)
+
+
+def _judge_many(
+    files: list[str],
+    judge: Callable[[str], CheckReport],
+    judging: CheckOptions,
+    cluster: ClusterOptions,
+    run: RunOptions,
+) -> None:
+    """Judge dumps, each by its own inputs and outputs."""
+    from attncli.cli.dumps import judge_files, judge_it
+
+    if judging.diff or judging.beside:
+        raise UsageError("--diff and --beside are for one file; found several")
+    if cluster.is_asked_for:
+        # Workers have other current folders.
+        whole = {file: str(Path(file).resolve()) for file in files}
+        found = map_files(
+            lambda file: judge_it(file, lambda name: judge(whole[name])), files, cluster, run
+        )
+    else:
+        found = judge_files(files, judge, run)
+    _end_of_many(found, judging, run)
+
+
+def _judge_in_blocks(
+    judging: CheckOptions,
+    pick: PickOneOptions,
+    options: ProblemOptions,
+    cluster: ClusterOptions,
+    run: RunOptions,
+) -> None:
+    """Judge one problem block by block, a row each."""
+    from attncli.cli.dumps import judge_it
+
+    files = _expected(judging.expect or [])
+    settings = {
+        "diagnose": judging.diagnose,
+        "time_limit": _limit(judging),
+        "rtol": _tolerance("--rtol", judging.rtol),
+        "atol": _tolerance("--atol", judging.atol),
+    }
+
+    def judge(block: Block, outputs: Mapping[str, Any]) -> Judged:
+        return judge_it(str(block), lambda _: block.report(outputs, **settings))
+
+    _end_of_many(judge_blocks(files, judge, pick, options, cluster, run), judging, run)
+
+
+def _end_of_many(found: list[Judged], judging: CheckOptions, run: RunOptions) -> None:
+    """Tell many reports, and end with the exit code of the worst."""
+    from attncli.cli.dumps import tell_all
+
+    tell_all(found, judging, run)
+    words = {one.word for one in found}
+    if "error" in words:
+        raise typer.Exit(WRONG)
+    if "MISMATCH" in words:
+        raise typer.Exit(MISMATCH)
+
+
+def _judge_alone(
+    judging: CheckOptions,
+    pick: PickOneOptions,
+    average: AverageOptions,
+    grads: GradientOptions,
+    options: ProblemOptions,
+    run: RunOptions,
+) -> None:
+    """Judge one problem, and tell everything that is found."""
     if judging.junit is not None:
         raise UsageError("--junit is for many files, or a folder of dumps")
     options, recorded = _of_recorded_call(options)
@@ -222,6 +297,8 @@ def _outputs(
     files: Mapping[str, str], question: Asked, average: AverageOptions, options: ProblemOptions
 ) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
     """Return what the files of the outputs hold, and the numbers in the axes of the answer."""
+    import numpy as np
+
     from attncli.gather import advise_on_dtype, one_layer
     from attncli.loading import read_array
     from attncli.numerics.dtypes import BFLOAT16
@@ -241,7 +318,7 @@ def _outputs(
     _advise_on_orders(read, problem)
     if problem.shard is not None:
         read = {
-            n: replace(each, values=part_of_output(problem, n, each.values))
+            n: replace(each, values=part_of_output(problem, n, np.asarray(each.values)))
             for n, each in read.items()
         }
     axes = AnswerAxes(problem, question.whole, question.picked, averaged=average.average_heads)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attncli.cli.cluster import ClusterOptions, compute_lazily
 from attncli.cli.gradients import computed, grad_files
 from attncli.cli.options import (
     AverageOptions,
@@ -59,6 +60,7 @@ def compute(
     grads: GradientOptions,
     options: ProblemOptions,
     shard: ShardOptions,
+    cluster: ClusterOptions,
     run: RunOptions,
 ) -> None:
     """Print attention weights and context.
@@ -72,6 +74,15 @@ def compute(
     """
     refuse_average_of_one(pick, average)
     options = options.of_part(shard)
+    if merge.merge is None and cluster.takes(options, output):
+        refused: dict[str, object] = {
+            "--average-heads": average.average_heads,
+            "--grad": grad_files(grads),
+            "--keys or --queries": shard.given(),
+        }
+        with advice(quiet=run.quiet):
+            compute_lazily(output, pick, options, cluster, run, refused)
+        return
     with advice(quiet=run.quiet):
         example = output.is_tables and not output.save
         asked: Asked | Finished

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
     from attncli.view.dumps import Judged
 
-__all__ = ["dump_files", "judge_files", "judged_members", "options_of", "tell_all"]
+__all__ = [
+    "dump_files",
+    "judge_files",
+    "judge_it",
+    "judged_members",
+    "options_of",
+    "tell_all",
+]
 
 # Files of a folder that can hold inputs and outputs together.
 _ENDINGS = {".npz", ".safetensors"}
@@ -89,18 +96,23 @@ def judge_files(
     files: Sequence[str], judge: Callable[[str], CheckReport], run: RunOptions
 ) -> list[Judged]:
     """Judge one file after the other; an error of one does not hide the others."""
-    from attncli.view.dumps import Judged
-
     found = []
     with progress_bar(f"judging {len(files)} files", quiet=run.quiet) as told:
         for number, file in enumerate(files):
             if told is not None:
                 told(number, len(files))
-            try:
-                found.append(Judged(file, judge(file)))
-            except AttnError as error:
-                found.append(Judged(file, error=error))
+            found.append(judge_it(file, judge))
     return found
+
+
+def judge_it(file: str, judge: Callable[[str], CheckReport]) -> Judged:
+    """Return the report on a file, or the error that kept it from being judged."""
+    from attncli.view.dumps import Judged
+
+    try:
+        return Judged(file, judge(file))
+    except AttnError as error:
+        return Judged(file, error=error)
 
 
 def tell_all(found: Sequence[Judged], judging: CheckOptions, run: RunOptions) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
 from typer import BadParameter
 
+from attncli.cli.cluster import ClusterOptions, lazy_maps
 from attncli.cli.declaring import (
     MOST_USED,
     PICTURE,
@@ -26,7 +28,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.patches import PatchOptions
-from attncli.cli.question import Asked, ask_or_read, maps_of, refuse_average_of_one
+from attncli.cli.question import Asked, Lazily, ask_or_read, maps_of, refuse_average_of_one
 from attncli.cli.terminal import advice, is_terminal, limits, note, print_text, progress_bar
 from attncli.errors import ShapeError, UsageError
 from attncli.errors.text import label_text, places, quoted
@@ -34,7 +36,7 @@ from attncli.errors.text import label_text, places, quoted
 if TYPE_CHECKING:
     from attncli.gather import Finished
     from attncli.numerics.indices import Picked
-    from attncli.summaries.maps import Computed, Given, Maps
+    from attncli.summaries.maps import Maps
     from attncli.view.pictures.picture import Look, Picture
 
 __all__ = ["PictureOptions", "heatmap"]
@@ -208,6 +210,7 @@ def heatmap(
     average: AverageOptions,
     merge: MergeOptions,
     options: ProblemOptions,
+    cluster: ClusterOptions,
     run: RunOptions,
 ) -> None:
     """Draw the weights: darker blue is stronger attention.
@@ -227,6 +230,7 @@ def heatmap(
     if drawing.out is not None and drawing.out.lower().endswith((".html", ".htm")):
         from attncli.cli.page import write_page
 
+        cluster.refuse("an .html page")
         write_page(drawing, patches, pick, average, merge, options, run)
         return
     outputs = [drawing.out] if drawing.out else []
@@ -238,22 +242,25 @@ def heatmap(
     kind = None if drawing.out is None else figure_kind("--out", drawing.out)
     refuse_unwritable(outputs)
     refuse_unknown_map(drawing.cmap)
-    with advice(quiet=run.quiet):
+    with advice(quiet=run.quiet), ExitStack() as opened:
         chosen = pick if merge.merge is None else PickOptions()
-        asked: Asked | Finished
+        asked: Asked | Finished | Lazily
         if drawing.rollout is not None:
             from attncli.cli.layers import rolled
 
             asked = rolled(options, run, residual=drawing.rollout == "half")
+        elif _is_lazy(drawing, merge, options, cluster):
+            lazy = lazy_maps(drawing.what, pick, options, cluster, run)
+            asked = opened.enter_context(lazy)
         else:
             asked = ask_or_read(options, chosen, run, more=more, kind=drawing.what, saved=True)
-        if merge.merge is not None:
+        if merge.merge is not None and not isinstance(asked, Lazily):
             from attncli.cli.merging import merged
 
             asked = merged(asked, merge, run)
         others = [split_member(file)[0] for file in (*more, patches.image) if file]
         refuse_inputs(outputs, [*asked.inputs, *others])
-        maps, picked = maps_of(asked, pick, run, drawing.what)
+        maps, picked = _maps_of(asked, pick, run, drawing)
         title = drawing.title
         if title is None:
             remark = "" if isinstance(asked, Asked) else asked.remark
@@ -267,7 +274,7 @@ def heatmap(
             columns=_range("--cols", drawing.cols, maps, "key"),
         )
         second = None
-        if drawing.minus is not None:
+        if drawing.minus is not None and not isinstance(asked, Lazily):
             second = _subtrahend(asked, maps, drawing.minus, picked, options)
         picture = _picture(maps, second, look, picked, drawing, patches, average, run)
     if drawing.out is None or kind is None:
@@ -276,6 +283,24 @@ def heatmap(
     metadata = _options(options, drawing, patches, pick, average, merge)
     for words in write_figure(picture, drawing.out, kind, metadata):
         note(words, quiet=run.quiet)
+
+
+def _maps_of(
+    asked: Asked | Finished | Lazily, pick: PickOptions, run: RunOptions, drawing: PictureOptions
+) -> tuple[Maps, Picked]:
+    if isinstance(asked, Lazily):
+        return asked.maps, asked.picked
+    return maps_of(asked, pick, run, drawing.what)
+
+
+def _is_lazy(
+    drawing: PictureOptions, merge: MergeOptions, options: ProblemOptions, cluster: ClusterOptions
+) -> bool:
+    """Return whether the weights are computed block by block; refuse what needs all of them."""
+    if merge.merge is None and drawing.minus is None:
+        return cluster.takes(options)
+    cluster.refuse("--merge or --minus")
+    return False
 
 
 def _refuse_beside(drawing: PictureOptions, average: AverageOptions, merge: MergeOptions) -> None:
@@ -311,7 +336,7 @@ def _refuse_beside_patches(drawing: PictureOptions, patches: PatchOptions) -> No
 
 
 def _picture(
-    maps: Computed | Given,
+    maps: Maps,
     second: Maps | None,
     look: Look,
     picked: Picked,

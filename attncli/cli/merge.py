@@ -107,6 +107,8 @@ def merge(parts: PartOptions, screen: ScreenOptions) -> None:
     saves = [save_of(text, names, chosen=False) for text in parts.save]
     if others := {name for save in saves for name in save.names} - {*names}:
         raise UsageError(f"--save: merge gives context and lse; found {', '.join(sorted(others))}")
+    if any(save.format == "zarr" for save in saves):
+        raise UsageError("--save: merge writes no Zarr: name an .npz or .npy file")
     refuse_inputs([save.path for save in saves], files)
     refuse_unwritable(save.path for save in saves)
     sinks = None if parts.sinks is None else _numbers("sinks", parts.sinks)

@@ -77,7 +77,7 @@ class Request(NamedTuple):
         saves = tuple(save_of(text, names, chosen=bool(output.show)) for text in output.save or ())
         paths = [save.path for save in saves]
         refuse_inputs(paths, inputs)
-        refuse_unwritable(paths)
+        refuse_unwritable(save.path for save in saves if save.format != "zarr")
         if not output.is_tables:
             names = _held(names, output.format, chosen=bool(output.show))
         request = cls(names, saves, output, averaged)

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
-    from attncli.gather import Finished
+    from attncli.gather import Finished, Gathered
     from attncli.gather.finished import Kind
     from attncli.problem.problem import Problem
-    from attncli.summaries.maps import Computed, Given
+    from attncli.summaries.maps import Computed, Given, Maps
 
 __all__ = [
-    "Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "given_maps", "is_folder",
-    "maps_of", "refuse_average_of_one",
+    "Asked", "Lazily", "ask", "ask_or_read", "ask_whole", "finished_only", "gathered", "given_maps",
+    "is_folder", "maps_of", "refuse_average_of_one",
 ]  # fmt: skip
 
 
 def is_folder(file: str) -> bool:
-    """Return whether a name is that of a folder; false of names that no file can have."""
-    import os
+    """Return whether a name is that of a folder of files; one of Zarr is a file itself."""
+    from attncli.loading.source import is_folder as of_files
 
-    return os.path.isdir(file)  # noqa: PTH112 - which raises no error
+    return of_files(file)
 
 
 class Asked(NamedTuple):
@@ -138,6 +138,38 @@ def ask_or_read(
     UsageError
         There are no files, and no example is wanted.
     """
+    from attncli.gather import Finished
+
+    found = gathered(options, run, more=more, kind=kind, saved=saved, example=example)
+    if isinstance(found, Finished):
+        return found
+    whole = found.posed()
+    picked = _among(whole, pick)
+    problem = whole if picked == EVERYTHING else whole.select(**picked._asdict())
+    made = found.projected is not None or whole.output is not None
+    columns = None if made else found.value_columns
+    return Asked(
+        problem,
+        tuple(found.inputs),
+        found.bfloat16,
+        whole,
+        picked,
+        found.upstream,
+        getattr(found.arguments.get("bias"), "shape", ()),
+        columns,
+    )
+
+
+def gathered(
+    options: ProblemOptions,
+    run: RunOptions,
+    *,
+    more: Sequence[str] = (),
+    kind: Kind = "weights",
+    saved: bool = False,
+    example: bool = False,
+) -> Gathered | Finished:
+    """Return what files and options say, not yet checked; the parameters are as above."""
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.loading import is_stream
 
@@ -150,7 +182,7 @@ def ask_or_read(
             "no files given: the built-in example is only for tables, explanations and heatmaps",
             hint="name one problem file, or the files Q K V (is a variable of the shell empty?)",
         )
-    gathered = gather(
+    found = gather(
         files,
         given,
         without=options.without,
@@ -167,26 +199,10 @@ def ask_or_read(
         # Whoever did not mean it, an unset variable of a shell, has to know.
         note("no files given: this is the built-in example", quiet=False)
     if not more:
-        advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
-    if isinstance(gathered, Finished):
-        return gathered
-    for words in gathered.notes:
+        advise_on_dtype(options.dtype, bfloat16=found.bfloat16)
+    for words in () if isinstance(found, Finished) else found.notes:
         note(words, quiet=run.quiet)
-    posed = gathered.posed()
-    picked = _among(posed, pick)
-    problem = posed if picked == EVERYTHING else posed.select(**picked._asdict())
-    made = gathered.projected is not None or posed.output is not None
-    columns = None if made else gathered.value_columns
-    return Asked(
-        problem,
-        tuple(gathered.inputs),
-        gathered.bfloat16,
-        posed,
-        picked,
-        gathered.upstream,
-        getattr(gathered.arguments.get("bias"), "shape", ()),
-        columns,
-    )
+    return found
 
 
 def given_maps(
@@ -201,6 +217,23 @@ def given_maps(
     values = finished.weights(picked) if kind == "weights" else finished.scores(picked)
     labels = finished.query_labels, finished.key_labels
     return Given(values, axes, labels, finished.hidden_cells(picked)), picked
+
+
+class Lazily(NamedTuple):
+    """Maps that are computed block by block, as `maps_of` returns them, and where they came from.
+
+    Attributes
+    ----------
+    maps : Maps
+    picked : Picked
+    inputs : tuple of str
+    remark : str
+    """
+
+    maps: Maps
+    picked: Picked
+    inputs: tuple[str, ...]
+    remark: str = ""
 
 
 def maps_of(

@@ -7,5 +7,6 @@ extra ``attncli[dask]``.
 from __future__ import annotations
 
 from attncli.dask.arrays import attention
+from attncli.dask.checking import check
 
-__all__ = ["attention"]
+__all__ = ["attention", "check"]

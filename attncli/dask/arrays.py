@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
@@ -14,19 +15,22 @@ from dask.highlevelgraph import HighLevelGraph
 
 from attncli.dask.blocks import Block, block_outputs, merged, weights_of
 from attncli.errors import ShapeError, UsageError
+from attncli.numerics.chunked import Chunked, Stored
 from attncli.numerics.positions import alibi_slopes as paper_slopes
 from attncli.problem.result import Attention
 from attncli.problem.shards import ARRAY_AXES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-__all__ = ["attention"]
+__all__ = ["attention", "block_chunks"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Parts that one task merges: few enough that a worker holds them, many enough for a flat tree.
 _FAN_IN = 8
+# Bytes of a block of an array on disk: a worker of 600 MB holds a dozen of them.
+_BLOCK = 1 << 24
 
 
 def attention(
@@ -47,7 +51,9 @@ def attention(
     Parameters
     ----------
     query, key, value : dask.array.Array
-        2-D to 4-D, in the axes of `layout`. NumPy arrays become Dask arrays of one chunk.
+        2-D to 4-D, in the axes of `layout`. NumPy arrays become Dask arrays of one chunk. Of
+        arrays on disk (`attncli.numerics.chunked.Chunked`), each block reads its own part when
+        it is computed, so that no worker keeps them.
     outputs : str or collection of str
         Of context, lse, weights, scores, raw and capped.
     layout : str, optional
@@ -86,10 +92,38 @@ def attention(
     axes = layout or {2: "sd", 3: "bsd", 4: "bhsd"}.get(np.ndim(query), "")
     if len(axes) != np.ndim(query) or not set(axes) <= set("bhsd"):
         raise ShapeError(f"query: expected the axes {axes or 'of 2 to 4'}; found {np.shape(query)}")
-    q, k, v = (None if x is None else _four_axes(da.asarray(x), axes) for x in (query, key, value))
-    graph = _Graph.of(q, k, v, rules)
+    q, k, v = (
+        None
+        if x is None
+        else _four_axes(
+            da.from_array(x, block_chunks(x, axes)) if isinstance(x, Chunked) else da.asarray(x),
+            axes,
+        )
+        for x in (query, key, value)
+    )
+    rules = {name: _with_heads(name, rule, axes) for name, rule in rules.items()}
+    given = zip(("query", "key", "value"), (query, key, value), strict=True)
+    stored = {name: (array, axes) for name, array in given if isinstance(array, Chunked)}
+    graph = _Graph.of(q, k, v, rules)._replace(stored=stored)
     results = {name: _restored(array, name, axes) for name, array in graph.results(names).items()}
     return Attention(**results)
+
+
+def block_chunks(array: Any, axes: str) -> tuple[int, ...]:
+    """Return how an array is cut into blocks: of one head, and about 16 MiB each."""
+    row = array.shape[axes.index("d")] * array.dtype.itemsize
+    rows, own = max(1, _BLOCK // row), getattr(array, "chunks", array.shape)[axes.index("s")]
+    # As the chunks on disk lie, where they are neither much smaller nor much larger.
+    rows = rows // own * own if own <= rows else own if own <= 8 * rows else rows
+    sizes = {"b": 1, "h": 1, "s": rows, "d": array.shape[axes.index("d")]}
+    return tuple(min(n, sizes[axis]) for n, axis in zip(array.shape, axes, strict=True))
+
+
+def _with_heads(name: str, rule: Any, axes: str) -> Any:
+    """Return a rule (B, L, S) as (B, 1, L, S) where the inputs have no axis of heads."""
+    if name in ("mask", "bias") and np.ndim(rule) == 3 and "h" not in axes:
+        return rule[:, None]
+    return rule
 
 
 def _four_axes(array: da.Array, axes: str) -> da.Array:
@@ -125,6 +159,7 @@ class _Graph(NamedTuple):
     rules: dict[str, Any]
     arrays: dict[str, Any]
     dtype: np.dtype[Any]
+    stored: Mapping[str, tuple[Chunked, str]] = MappingProxyType({})
 
     @classmethod
     def of(
@@ -283,16 +318,23 @@ class _Graph(NamedTuple):
         block = Block(start, (self.query.shape[2], self.key.shape[2]), self.rules, outputs)
         of_batch = b if self.key.numblocks[0] == self.query.numblocks[0] else 0
         names = [name for name in self.arrays if with_sinks or name != "sinks"]
-        value = (self.value.name, of_batch, h, j, 0) if self.value is not None else None
         return (
             block_outputs,
             block,
-            (self.query.name, b, h, i, 0),
-            (self.key.name, of_batch, h, j, 0),
-            value,
+            self._part("query", (b, h, i, 0)),
+            self._part("key", (of_batch, h, j, 0)),
+            None if self.value is None else self._part("value", (of_batch, h, j, 0)),
             names,
             [self._cut(name, place, spans) for name in names],
         )
+
+    def _part(self, name: str, place: tuple[int, ...]) -> Any:
+        """Return a block of an input: the key of a chunk, or where it lies on disk."""
+        array = getattr(self, name)
+        if name not in self.stored:
+            return (array.name, *place)
+        spans = (_spans(sizes)[at] for sizes, at in zip(array.chunks, place, strict=True))
+        return Stored(*self.stored[name], tuple(spans))
 
     def _cut(self, name: str, place: tuple[int, ...], spans: dict[str, list[Span]]) -> Any:
         """Return the part of a rule for a block: the key of a chunk, or a NumPy array."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.api import attention
 from attncli.engine.merging import merge
 from attncli.errors import AttnWarning
+from attncli.numerics.chunked import Stored
 from attncli.problem.shards import placed
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ class Block(NamedTuple):
 
 def block_outputs(
     block: Block,
-    query: Array,
-    key: Array,
-    value: Array | None,
+    query: Array | Stored,
+    key: Array | Stored,
+    value: Array | Stored | None,
     names: list[str],
     arrays: list[Array],
 ) -> tuple[Array, ...]:
@@ -56,18 +57,24 @@ def block_outputs(
     Parameters
     ----------
     block : Block
-    query, key, value : ndarray (B, H, L, D), (B, G, S, D), (B, G, S, E)
+    query, key, value : ndarray (B, H, L, D), (B, G, S, D), (B, G, S, E), or where they lie
     names : list of str
     arrays : list of ndarray
         Rules that are arrays, cut to the block. Lengths count from the start of the whole.
     """
+    q, k, v = map(_read, (query, key, value))
     options = dict(block.rules) | dict(zip(names, arrays, strict=True))
-    options = placed(options, block.start, block.whole, (query.shape[2], key.shape[2]))
+    options = placed(options, block.start, block.whole, (q.shape[2], k.shape[2]))
     with warnings.catch_warnings():
         # A query may see no key of this block, and many of another one.
         warnings.simplefilter("ignore", AttnWarning)
-        results = attention(query, key, value, outputs=block.outputs, **options)
+        # Dask has a thread for each block.
+        results = attention(q, k, v, outputs=block.outputs, threads=1, **options)
     return tuple(getattr(results, name) for name in block.outputs)
+
+
+def _read(array: Array | Stored | None) -> Any:
+    return array.read() if isinstance(array, Stored) else array
 
 
 def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> tuple[Array, ...]:

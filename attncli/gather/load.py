@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attncli.errors import UnknownArgumentError, UsageError
 from attncli.errors.names import INPUTS
 from attncli.gather import Finished, advise_on_dtype, gather
 from attncli.gather.entries import KNOWN, nearest_name
+from attncli.loading import read_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from attncli.problem.problem import Problem
 
-__all__ = ["load"]
+__all__ = ["load", "load_output"]
 
 _AVERAGED = "attncli.check(…, average_heads=True) judges the mean of the heads"
 # What takes over where load does not take an option of the command line.
@@ -108,6 +109,11 @@ def load(
         raise gathered.refusal("embeddings need wq, wk and wv, or a checkpoint")
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
     return gathered.posed()
+
+
+def load_output(file: str, member: str) -> Any:
+    """Return the numbers of an output that a problem file holds."""
+    return read_array(f"{file}#{member}").values
 
 
 def _name(file: object) -> str:

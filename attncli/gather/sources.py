@@ -23,6 +23,7 @@ from attncli.gather.entries import (
 from attncli.loading import headers, is_stream, read, split_member
 from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping
 from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.source import is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -71,7 +72,7 @@ def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMap
             )
         return LoadedMapping({**_EXAMPLE}, "")
     _refuse_values(files)
-    if reader.call is not None and not (len(files) == 1 and os.path.isdir(files[0])):  # noqa: PTH112
+    if reader.call is not None and not (len(files) == 1 and is_folder(files[0])):
         raise UsageError(f"--call {reader.call} is for a folder of recorded calls")
     if len(files) == 1:
         skipped = spellings(replaced_by(given) | reader.left.names)
@@ -219,7 +220,7 @@ def _listed(numbers: Collection[int]) -> str:
 
 def _dump_of(file: str, reader: Reader) -> str:
     """Return a file itself, or that of a folder which the layer and the call choose."""
-    if os.path.isdir(file):  # noqa: PTH112 - false of names that no file can have
+    if is_folder(file):
         found = dump_file(file, reader.layer, reader.call)
         reader.layer = None  # of a dump's arrays no axis counts layers
         return found

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from attncli.errors import InputError, UsageError
+from attncli.errors.late import late
 from attncli.errors.text import counted, did_you_mean, first_few, printable, quoted
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, Unread
 from attncli.loading.registry import format_of
-from attncli.loading.source import STANDARD_INPUT, is_file, open_source, refusals
+from attncli.loading.source import STANDARD_INPUT, is_file, is_zarr, open_source, refusals
 from attncli.numerics.dtypes import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from attncli.loading.source import Source
 
 __all__ = [
     "LoadedArray",
@@ -77,6 +80,9 @@ def read(
     if header not in ("auto", "yes", "no"):
         raise UsageError(f"header: expected auto, yes or no; found {quoted(str(header))}")
     path, member = split_member(source)
+    if is_zarr(path):
+        contents: Contents = late("attncli.loading.zarr_folder", "read_zarr")(path)
+        return contents if member is None else _member(contents, member)
     opened = open_source(path, stdin)._replace(
         dtype=dtype, header=header, skipped=frozenset(skipped)
     )
@@ -130,19 +136,24 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
     compute with are no error here.
     """
     path, name = split_member(source)
-    opened = open_source(path)._replace(dtype=dtype)
-    with refusals(opened.name):
-        found = format_of(opened)
-        if found.describe is not None:
-            members = found.describe(opened)
-        else:
-            held = found.read(opened)
-            entries = {"": held} if isinstance(held, LoadedArray) else held.entries
-            members = [member(*item) for item in entries.items()]
+    if is_zarr(path):
+        members: list[Member] = late("attncli.loading.zarr_folder", "describe_zarr")(path)
+    else:
+        members = _members(open_source(path)._replace(dtype=dtype))
     chosen = [one for one in members if name in {None, one.name}]
     if not chosen:
-        raise InputError(f"{opened.name} has no member {quoted(name or '')}")
+        raise InputError(f"{printable(path)} has no member {quoted(name or '')}")
     return chosen
+
+
+def _members(source: Source) -> list[Member]:
+    with refusals(source.name):
+        found = format_of(source)
+        if found.describe is not None:
+            return found.describe(source)
+        held = found.read(source)
+        entries = {"": held} if isinstance(held, LoadedArray) else held.entries
+        return [member(*item) for item in entries.items()]
 
 
 def headers(source: str) -> list[Member]:

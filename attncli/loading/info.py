@@ -19,10 +19,11 @@ from attncli.loading.number import is_attempt
 from attncli.loading.pictures import picture_format, read_texts
 from attncli.loading.source import is_file, open_source
 from attncli.loading.words import read_words
+from attncli.numerics.chunked import Chunked
 from attncli.numerics.dtypes import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["FileInfo", "Survey", "inspect", "survey"]
 
@@ -83,10 +84,8 @@ def survey(array: npt.NDArray[Any]) -> Survey:
     >>> survey(np.array([1.0, -np.inf, 3.0]))
     Survey(minimum=1.0, maximum=3.0, nan=0, inf=0, minus_inf=1)
     """
-    flat = array.ravel(order="K")
     minima, maxima, odd = [], [], np.zeros(3, np.int64)
-    for start in range(0, flat.size, _BLOCK):
-        block = readable(flat[start : start + _BLOCK])
+    for block in map(readable, _blocks(array)):
         finite = block[np.isfinite(block)] if block.dtype.kind == "f" else block
         if finite.size < block.size:
             odd += [np.count_nonzero(test(block)) for test in (np.isnan, np.isposinf, np.isneginf)]
@@ -94,6 +93,15 @@ def survey(array: npt.NDArray[Any]) -> Survey:
             minima.append(finite.min().item())
             maxima.append(finite.max().item())
     return Survey(min(minima, default=None), max(maxima, default=None), *odd.tolist())
+
+
+def _blocks(array: npt.NDArray[Any] | Chunked) -> Iterator[npt.NDArray[Any]]:
+    if isinstance(array, Chunked):
+        yield from array.parts()
+        return
+    flat = array.ravel(order="K")
+    for start in range(0, flat.size, _BLOCK):
+        yield flat[start : start + _BLOCK]
 
 
 def _picture(source: str) -> FileInfo | None:

@@ -30,6 +30,8 @@ __all__ = [
     "TEXT_LIMIT",
     "Source",
     "is_file",
+    "is_folder",
+    "is_zarr",
     "no_collection",
     "open_source",
     "refusals",
@@ -55,6 +57,8 @@ _OF_STREAMS = ("/dev/", "/proc/")
 # No system takes longer ones; a text of a million letters is no name at all.
 _LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# What tells a folder of Zarr, format 3 and format 2.
+_ZARR = ("zarr.json", ".zgroup", ".zarray")
 BOM = b"\xef\xbb\xbf"
 _AS_UTF8 = (
     "save a text as UTF-8; bare numbers get shape and dtype in Python: "
@@ -152,6 +156,22 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
         )
         raise InputError(f"{source.name} is empty", hint=hint)
     return source
+
+
+def is_zarr(path: str) -> bool:
+    """Return whether `path` names a folder that Zarr wrote, a group or one array."""
+    try:
+        return any((Path(path) / name).is_file() for name in _ZARR)
+    except (OSError, ValueError):  # a name too long, or with a NUL
+        return False
+
+
+def is_folder(path: str) -> bool:
+    """Return whether `path` names a folder that may hold files of recorded calls."""
+    try:
+        return Path(path).is_dir() and not is_zarr(path)
+    except (OSError, ValueError):
+        return False
 
 
 def is_file(path: str, *, or_pipe: bool = False) -> bool:

@@ -44,6 +44,11 @@ def _table(suffix: str, separator: str) -> Format:
     )
 
 
+def _refuse_zarr(_stream: BinaryIO, _results: Results) -> None:
+    """Refuse to write a folder into a stream."""
+    raise OutputError("Zarr is a folder, which compute --save NAME.zarr alone writes")
+
+
 FORMATS = {
     "csv": _table(".csv", ","),
     "tsv": _table(".tsv", "\t"),
@@ -58,6 +63,7 @@ FORMATS = {
         (".npz",),
         lambda results: results.only_arrays("NPZ"),
     ),
+    "zarr": Format(_refuse_zarr, (".zarr",)),
     "json": Format(late("attncli.save.documents", "write_json"), (".json",)),
     "yaml": Format(late("attncli.save.documents", "write_yaml"), (".yaml", ".yml")),
 }

@@ -1,0 +1,351 @@
+"""``--workers``, ``--scheduler`` and Zarr: problems that are computed and judged block by block."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attncli.cli.declaring import RUN, count, option
+from attncli.cli.output import Request, write
+from attncli.cli.question import Lazily, gathered
+from attncli.cli.terminal import note, progress_bar
+from attncli.errors import InputError, UsageError
+from attncli.errors.names import OUTPUTS
+from attncli.problem.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from attncli.cli.options import (
+        OutputOptions,
+        PickOneOptions,
+        PickOptions,
+        ProblemOptions,
+        RunOptions,
+    )
+    from attncli.gather import Gathered
+
+__all__ = [
+    "MOST_HELD",
+    "ClusterOptions",
+    "compute_lazily",
+    "judge_blocks",
+    "lazy_maps",
+    "map_files",
+]
+
+# Bytes of inputs on disk that tables may be made of, which takes all of them into memory.
+MOST_HELD = 1 << 28
+# Bytes of an input that is sent to a cluster with the work; a larger one goes through a file.
+_SENT = 1 << 24
+_INPUTS = ("query", "key", "value")
+
+
+@dataclass(eq=False, repr=False)
+class ClusterOptions:
+    """Where the work is done."""
+
+    scheduler: str | None = option(
+        RUN,
+        "ADDRESS",
+        "Send the work to a running Dask cluster: tcp://host:8786. Workers have the same attncli, "
+        "and see files of Zarr and dumps under the same names.",
+    )
+    workers: int | None = count(
+        RUN,
+        "N",
+        "Start N processes on this machine for the call, and stop them afterwards.",
+        least=1,
+    )
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether the work goes to other processes."""
+        return self.scheduler is not None or self.workers is not None
+
+    def takes(
+        self, options: ProblemOptions, output: OutputOptions | None = None, most: int = 0
+    ) -> bool:
+        """Return whether the work is done block by block, because of what is asked for or read.
+
+        Raises
+        ------
+        UsageError
+            Tables are asked for of arrays that are too large to be held.
+        """
+        if self.is_asked_for:
+            return True
+        if output is None:
+            return _bytes_on_disk(options) > most
+        if output.save or not output.is_tables:
+            zarr = any(path.endswith(".zarr") for path in output.save or ())
+            return zarr or _bytes_on_disk(options) > 0
+        if _bytes_on_disk(options) > MOST_HELD:
+            raise UsageError(
+                "tables of these arrays would take all of them into memory",
+                hint="--save context=out.zarr computes them block by block",
+            )
+        return False
+
+    def refuse(self, what: str) -> None:
+        """Refuse to send elsewhere what is done here alone."""
+        if self.is_asked_for:
+            raise UsageError(f"{what} does not go with --workers and --scheduler")
+
+
+def _bytes_on_disk(options: ProblemOptions) -> int:
+    """Return the bytes of the arrays of a Zarr folder that are given as the problem."""
+    from attncli.loading import describe, split_member
+    from attncli.loading.source import is_zarr
+
+    if not any(is_zarr(split_member(file)[0]) for file in options.files or ()):
+        return 0
+    sizes = (math.prod(one.shape) for file in options.files or () for one in describe(file))
+    return 8 * max(1, sum(sizes))
+
+
+@contextmanager
+def _at_work(
+    cluster: ClusterOptions, files: Sequence[str], run: RunOptions, words: str | None = "computing"
+) -> Iterator[tuple[Any, Any]]:
+    """Give a client, or None, and what tells of progress."""
+    try:
+        from attncli.dask.cluster import running
+    except ImportError:
+        raise InputError(
+            "this needs Dask and Zarr, which are not installed", hint="pip install 'attncli[dask]'"
+        ) from None
+    with (
+        running(cluster.scheduler, cluster.workers, files) as client,
+        nullcontext() if words is None else progress_bar(words, quiet=run.quiet) as told,
+    ):
+        yield client, told
+
+
+def _read(
+    options: ProblemOptions, run: RunOptions, more: Sequence[str] = ()
+) -> tuple[Gathered, dict[str, Any], str]:
+    """Return what is read, the arguments of the attention, and the axes of its inputs."""
+    from attncli.gather import Finished
+
+    found = gathered(options, run, more=more)
+    if isinstance(found, Finished):
+        raise found.refusal("give query, key and value")
+    arguments: dict[str, Any] = {**found.arguments}
+    for name in ("wo", "bo", "heads", "kv_heads"):
+        if arguments.pop(name, None) is not None:
+            raise UsageError(
+                f"--workers, --scheduler and Zarr take no {name}",
+                hint="split the heads first, and project the context afterwards",
+            )
+    axes = arguments.get("layout") or {2: "sd", 3: "bsd", 4: "bhsd"}.get(
+        len(arguments["query"].shape), ""
+    )
+    return found, arguments, str(axes)
+
+
+def _rules(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    left_out = (*_INPUTS, "query_labels", "key_labels")
+    return {name: value for name, value in arguments.items() if name not in left_out}
+
+
+def _lazy(arguments: Mapping[str, Any], axes: str, names: Sequence[str], folder: str) -> Any:
+    """Return lazy outputs; large inputs in memory go through files, which workers read."""
+    from attncli.dask import attention
+    from attncli.dask.arrays import block_chunks
+    from attncli.numerics.chunked import Chunked, Mapped
+    from attncli.numerics.dtypes import BFLOAT16, widen
+
+    inputs: list[Any] = []
+    for name in _INPUTS:
+        array = arguments.get(name)
+        if array is not None and not isinstance(array, Chunked):
+            array = widen(array, "float32") if array.dtype == BFLOAT16 else array
+            if array.nbytes > _SENT and folder:
+                array = Chunked(Mapped.saved(str(Path(folder) / f"{name}.npy"), array))
+            else:
+                import dask.array as da
+
+                array = da.from_array(array, block_chunks(array, axes))
+        inputs.append(array)
+    return attention(*inputs, outputs=names, **_rules(arguments))
+
+
+@contextmanager
+def _room(cluster: ClusterOptions) -> Iterator[str]:
+    """Give a folder that the workers of this machine see; no name where they are elsewhere."""
+    import tempfile
+
+    if cluster.scheduler is not None:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="attncli-") as folder:
+        yield folder
+
+
+def compute_lazily(
+    output: OutputOptions,
+    pick: PickOptions,
+    options: ProblemOptions,
+    cluster: ClusterOptions,
+    run: RunOptions,
+    refused: Mapping[str, object],
+) -> None:
+    """Compute outputs block by block, and save them.
+
+    Raises
+    ------
+    UsageError
+        Something is asked for that needs all of the arrays at once.
+    """
+    from attncli.save.files import refuse_inputs
+    from attncli.save.folders import refuse_unwritable_folder, whole_folder
+    from attncli.save.formats import Results
+
+    if others := [name for name, given in refused.items() if given]:
+        raise UsageError(f"{others[0]} does not go with --workers, --scheduler or Zarr")
+    if not output.save and output.is_tables:
+        raise UsageError(
+            "--workers and --scheduler write files: give --save context=out.zarr, or --format npy"
+        )
+    found, arguments, axes = _read(options, run)
+    request = Request.of(output, ("context",), found.inputs, averaged=False)
+    if wrong := request.asked - {*OUTPUTS}:
+        raise UsageError(f"--workers, --scheduler and Zarr give no {min(wrong)}: leave it out")
+    shown = () if output.is_tables else request.names
+    names = tuple(name for name in OUTPUTS if name in {*shown, *_saved(request)})
+    folders = [save for save in request.saves if save.format == "zarr"]
+    refuse_inputs([save.path for save in request.saves], found.inputs)
+    for save in folders:
+        refuse_unwritable_folder(save.path, found.inputs)
+    with (
+        _room(cluster) as room,
+        _at_work(cluster, found.inputs, run) as (client, told),
+        ExitStack() as opened,
+    ):
+        from attncli.dask.cluster import computed
+        from attncli.dask.storing import stored
+
+        lazy = _picked(_lazy(arguments, axes, names, room), names, pick, axes)
+        writing: list[Any] = []
+        for save in folders:
+            folder = opened.enter_context(whole_folder(save.path))
+            alone = len(save.names) == 1
+            writing += stored({name: lazy[name] for name in save.names}, folder, alone=alone)
+        files = [save for save in request.saves if save.format != "zarr"]
+        held = [n for n in names if n in {*shown, *(n for save in files for n in save.names)}]
+        values = computed([*writing, *(lazy[name] for name in held)], client, told)
+    arrays = dict(zip(held, values[len(writing) :], strict=True))
+    labels = arguments.get("query_labels"), arguments.get("key_labels")
+    batched = axes if Layout(axes).weight_axes == "b" else None
+
+    def results(some: Sequence[str]) -> Results:
+        return Results({name: arrays[name] for name in some}, *labels, {}, batched)
+
+    write([(save, results(save.names)) for save in files])
+    for save in folders:
+        shapes = ", ".join(f"{name} {lazy[name].shape}" for name in save.names)
+        note(f"{save.path}: {shapes}", quiet=run.quiet)
+    if shown:
+        request.write(results(shown))
+
+
+def _saved(request: Request) -> set[str]:
+    return {name for save in request.saves for name in save.names}
+
+
+def _picked(lazy: Any, names: Sequence[str], pick: PickOptions, axes: str) -> dict[str, Any]:
+    """Return the outputs of the batch entries and heads that are picked."""
+    arrays = {name: getattr(lazy, name) for name in names}
+    own = Layout(axes).weight_axes
+    sizes = {"b": 1, "h": 1}
+    for name, array in arrays.items():
+        of = axes if name == "context" else own
+        sizes |= {axis: n for axis, n in zip(of, array.shape, strict=False) if axis in "bh"}
+    chosen = dict(zip("bh", pick.among((sizes["b"], sizes["h"]), own), strict=True))
+    for name in arrays:
+        of = axes if name == "context" else own
+        # From behind, so that an axis that goes moves none that is still to be taken.
+        for at in reversed(range(len(of))):
+            index = chosen.get(of[at])
+            if index is not None:
+                some = index if isinstance(index, int) else [*index]
+                arrays[name] = arrays[name][(slice(None),) * at + (some,)]
+    return arrays
+
+
+@contextmanager
+def lazy_maps(
+    what: str,
+    pick: PickOptions,
+    options: ProblemOptions,
+    cluster: ClusterOptions,
+    run: RunOptions,
+) -> Iterator[Lazily]:
+    """Give the maps of a heatmap, what is picked of them, and the files that were read."""
+    found, arguments, axes = _read(options, run)
+    own = Layout(axes).weight_axes
+    with _room(cluster) as room, _at_work(cluster, found.inputs, run, None) as (client, _):
+        from attncli.dask.maps import LazyMaps
+
+        lazy = _lazy(arguments, axes, tuple(dict.fromkeys((what, "scores"))), room)
+        counts = dict(zip(own, lazy.scores.shape, strict=False))
+        picked = pick.among((counts.get("b", 1), counts.get("h", 1)), own)
+        four = []
+        for name in (what, "scores"):
+            array = getattr(lazy, name)
+            array = array[(*(slice(None) if axis in own else None for axis in "bh"), ...)]
+            for at, indices in enumerate(picked):
+                if indices is not None:
+                    some = [indices] if isinstance(indices, int) else [*indices]
+                    array = array[(slice(None),) * at + (some,)]
+            four.append(array)
+        gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
+        left = "".join(axis for axis in own if axis not in gone)
+        labels = arguments.get("query_labels"), arguments.get("key_labels")
+        maps = LazyMaps(four[0], four[1], left, labels, client)
+        yield Lazily(maps, picked, tuple(found.inputs))
+
+
+def map_files(
+    judge: Callable[[str], Any], files: Sequence[str], cluster: ClusterOptions, run: RunOptions
+) -> list[Any]:
+    """Return what a function makes of each file, computed by the workers."""
+    with _at_work(cluster, files, run, f"judging {len(files)} files") as (client, told):
+        from attncli.dask.cluster import mapped
+
+        return mapped(judge, files, client, told)
+
+
+def judge_blocks(
+    expected: Mapping[str, str],
+    judge: Callable[[Any, Any], Any],
+    pick: PickOneOptions,
+    options: ProblemOptions,
+    cluster: ClusterOptions,
+    run: RunOptions,
+) -> list[Any]:
+    """Return what a function makes of each block of a problem and of the outputs beside it.
+
+    Parameters
+    ----------
+    expected : mapping of str to str
+        The file of each output.
+    judge : callable
+        Takes a block and the outputs of all of it.
+    """
+    from attncli.loading import read_array
+
+    if pick.batch is not None or pick.head is not None:
+        raise UsageError("--batch and --head do not go with --workers, --scheduler or Zarr")
+    found, arguments, axes = _read(options, run, [*expected.values()])
+    outputs = {name: read_array(file, entry=name).values for name, file in expected.items()}
+    with _at_work(cluster, found.inputs, run, "comparing") as (client, told):
+        from attncli.dask.checking import blocks_of
+        from attncli.dask.cluster import mapped
+
+        blocks = [*blocks_of(arguments, axes)]
+        return mapped(lambda block: judge(block, outputs), blocks, client, told)
