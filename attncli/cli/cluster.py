@@ -41,6 +41,8 @@ __all__ = [
 MOST_HELD = 1 << 28
 # Bytes of an input that is sent to a cluster with the work; a larger one goes through a file.
 _SENT = 1 << 24
+# Of queries, so that cores end at about the same time.
+_BLOCKS_A_CORE = 8
 _INPUTS = ("query", "key", "value")
 
 
@@ -152,7 +154,9 @@ def _rules(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in left_out}
 
 
-def _lazy(arguments: Mapping[str, Any], axes: str, names: Sequence[str], folder: str) -> Any:
+def _lazy(
+    arguments: Mapping[str, Any], axes: str, names: Sequence[str], folder: str, client: Any
+) -> Any:
     """Return lazy outputs; large inputs in memory go through files, which workers read."""
     from attncli.dask import attention
     from attncli.dask.arrays import block_chunks
@@ -160,6 +164,8 @@ def _lazy(arguments: Mapping[str, Any], axes: str, names: Sequence[str], folder:
     from attncli.numerics.dtypes import BFLOAT16, widen
 
     inputs: list[Any] = []
+    heads = {n: arguments[n].shape[axes.index("h")] if "h" in axes else 1 for n in _INPUTS[:2]}
+    share = {"query": max(1, heads["query"] // heads["key"]), "key": 1, "value": 1}
     for name in _INPUTS:
         array = arguments.get(name)
         if array is not None and not isinstance(array, Chunked):
@@ -169,9 +175,18 @@ def _lazy(arguments: Mapping[str, Any], axes: str, names: Sequence[str], folder:
             else:
                 import dask.array as da
 
-                array = da.from_array(array, block_chunks(array, axes))
+                array = da.from_array(array, block_chunks(array, axes, share[name]))
+        if isinstance(array, Chunked) and name == "query" and client is not None:
+            cores = sum(client.nthreads().values())
+            array = array.in_blocks(-(-_BLOCKS_A_CORE * cores // _maps(array, axes, share[name])))
         inputs.append(array)
     return attention(*inputs, outputs=names, **_rules(arguments))
+
+
+def _maps(array: Any, axes: str, share: int) -> int:
+    """Return how many blocks there are for each block of rows: of batch entries and heads."""
+    counts: list[int] = [n for n, axis in zip(array.shape, axes, strict=True) if axis in "bh"]
+    return max(1, math.prod(counts) // share)
 
 
 @contextmanager
@@ -229,7 +244,7 @@ def compute_lazily(
         from attncli.dask.cluster import computed
         from attncli.dask.storing import stored
 
-        lazy = _picked(_lazy(arguments, axes, names, room), names, pick, axes)
+        lazy = _picked(_lazy(arguments, axes, names, room, client), names, pick, axes)
         writing: list[Any] = []
         for save in folders:
             folder = opened.enter_context(whole_folder(save.path))
@@ -291,7 +306,7 @@ def lazy_maps(
     with _room(cluster) as room, _at_work(cluster, found.inputs, run, None) as (client, _):
         from attncli.dask.maps import LazyMaps
 
-        lazy = _lazy(arguments, axes, tuple(dict.fromkeys((what, "scores"))), room)
+        lazy = _lazy(arguments, axes, tuple(dict.fromkeys((what, "scores"))), room, client)
         counts = dict(zip(own, lazy.scores.shape, strict=False))
         picked = pick.among((counts.get("b", 1), counts.get("h", 1)), own)
         four = []

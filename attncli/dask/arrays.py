@@ -92,15 +92,11 @@ def attention(
     axes = layout or {2: "sd", 3: "bsd", 4: "bhsd"}.get(np.ndim(query), "")
     if len(axes) != np.ndim(query) or not set(axes) <= set("bhsd"):
         raise ShapeError(f"query: expected the axes {axes or 'of 2 to 4'}; found {np.shape(query)}")
-    q, k, v = (
-        None
-        if x is None
-        else _four_axes(
-            da.from_array(x, block_chunks(x, axes)) if isinstance(x, Chunked) else da.asarray(x),
-            axes,
-        )
-        for x in (query, key, value)
-    )
+    heads = [np.shape(x)[axes.index("h")] if "h" in axes else 1 for x in (query, key)]
+    share = max(1, heads[0] // heads[1])
+    q = _four_axes(_as_lazy(query, axes, share), axes)
+    k = _four_axes(_as_lazy(key, axes), axes)
+    v = None if value is None else _four_axes(_as_lazy(value, axes), axes)
     rules = {name: _with_heads(name, rule, axes) for name, rule in rules.items()}
     given = zip(("query", "key", "value"), (query, key, value), strict=True)
     stored = {name: (array, axes) for name, array in given if isinstance(array, Chunked)}
@@ -109,13 +105,23 @@ def attention(
     return Attention(**results)
 
 
-def block_chunks(array: Any, axes: str) -> tuple[int, ...]:
-    """Return how an array is cut into blocks: of one head, and about 16 MiB each."""
-    row = array.shape[axes.index("d")] * array.dtype.itemsize
+def _as_lazy(array: Any, axes: str, share: int = 1) -> da.Array:
+    if isinstance(array, Chunked):
+        return da.from_array(array, block_chunks(array, axes, share))
+    return da.asarray(array)
+
+
+def block_chunks(array: Any, axes: str, share: int = 1) -> tuple[int, ...]:
+    """Return how an array is cut into blocks of about 16 MiB.
+
+    ``share`` is how many heads of the query read one head of the keys: a block has all of them.
+    """
+    row = share * array.shape[axes.index("d")] * array.dtype.itemsize
     rows, own = max(1, _BLOCK // row), getattr(array, "chunks", array.shape)[axes.index("s")]
     # As the chunks on disk lie, where they are neither much smaller nor much larger.
-    rows = rows // own * own if own <= rows else own if own <= 8 * rows else rows
-    sizes = {"b": 1, "h": 1, "s": rows, "d": array.shape[axes.index("d")]}
+    rows = rows // own * own if own <= rows else own if own <= 4 * rows else rows
+    rows = min(rows, -(-array.shape[axes.index("s")] // getattr(array, "blocks", 1)))
+    sizes = {"b": 1, "h": share, "s": rows, "d": array.shape[axes.index("d")]}
     return tuple(min(n, sizes[axis]) for n, axis in zip(array.shape, axes, strict=True))
 
 

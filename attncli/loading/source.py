@@ -169,7 +169,7 @@ def is_zarr(path: str) -> bool:
 def is_folder(path: str) -> bool:
     """Return whether `path` names a folder that may hold files of recorded calls."""
     try:
-        return Path(path).is_dir() and not is_zarr(path)
+        return bool(path) and Path(path).is_dir() and not is_zarr(path)
     except (OSError, ValueError):
         return False
 
