@@ -30,12 +30,14 @@ __all__ = [
     "BITS_FOR_TWO",
     "Fit",
     "agrees",
+    "bits_of",
     "fit",
     "free_numbers",
     "has_right_shapes",
     "is_evident",
     "leaves_less",
     "may_explain",
+    "near",
     "tells",
 ]
 
@@ -239,7 +241,7 @@ class _Attempt:
         """Whether no number is far off."""
         outputs = self.question.outputs
         return all(
-            _near(self.case.files[n], made, outputs[n].tolerance) for n, made in self.made.items()
+            near(self.case.files[n], made, outputs[n].tolerance) for n, made in self.made.items()
         )
 
     def leaves_at_most(self, share: float) -> bool:
@@ -316,16 +318,31 @@ class _Attempt:
             # The shape itself says that something is different; ask how little of it is chance.
             finite_ones = found[np.isfinite(found)]
             right = np.full_like(found, finite_ones.mean() if finite_ones.size else 0.0)
-        made = self.made[name]
-        odd = _odd(found, right)
-        finite = _differ(found, right) & ~odd & np.isfinite(made)
-        with np.errstate(divide="ignore", over="ignore"):
-            allowed = left.tolerance.allowed(made)[finite]
-            if rest is not None:  # what nearly every element must keep to
-                allowed = np.minimum(allowed, rest)
-            ratio = np.abs(found[finite] - right[finite]) / allowed
-            bits = np.clip(np.log2(ratio), 0, _MOST_BITS_AN_ELEMENT)
-        return float(bits.sum()) + (_NONFINITE_BITS if odd.any() else 0.0)
+        return bits_of(found, right, self.made[name], left.tolerance, rest)
+
+
+def bits_of(
+    found: Array, right: Array, made: Array, tolerance: Tolerance, rest: float | None
+) -> float:
+    """Return the evidence that a file is what a pipeline makes, and not near it by chance.
+
+    Parameters
+    ----------
+    found, right, made : ndarray
+        The file, the right answer, and what the pipeline makes.
+    tolerance : Tolerance
+    rest : float or None
+        What nearly every element must keep to.
+    """
+    odd = _odd(found, right)
+    finite = _differ(found, right) & ~odd & np.isfinite(made)
+    with np.errstate(divide="ignore", over="ignore"):
+        allowed = tolerance.allowed(made)[finite]
+        if rest is not None:
+            allowed = np.minimum(allowed, rest)
+        ratio = np.abs(found[finite] - right[finite]) / allowed
+        bits = np.clip(np.log2(ratio), 0, _MOST_BITS_AN_ELEMENT)
+    return float(bits.sum()) + (_NONFINITE_BITS if odd.any() else 0.0)
 
 
 def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
@@ -343,7 +360,8 @@ def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
     return case.shapes[key]
 
 
-def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
+def near(found: Array, made: Array, tolerance: Tolerance) -> bool:
+    """Return whether no number is far off what a pipeline makes, and the same ones are NaN."""
     if found.shape != made.shape:
         return False
     odd = ~(np.isfinite(found) & np.isfinite(made))

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plain",
+    "disturbed",
     "earned",
     "finite_in_both",
     "plain_errors",
@@ -196,7 +197,7 @@ def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
     made = [_nearer(outputs, exact, precision.eps / tried.eps) for outputs in made]
     amount = max(precision.eps, _TRIED_EPS)
     for seed in range(_TRIES):
-        outputs = evaluate(_disturbed(pipe, amount, seed), part)
+        outputs = evaluate(disturbed(pipe, amount, seed), part)
         made.append(_nearer(outputs, exact, precision.eps / amount))
     return made
 
@@ -213,7 +214,7 @@ def _nearer(made: Outputs, exact: Outputs, share: float) -> Outputs:
         }
 
 
-def _disturbed(pipe: Pipeline, eps: float, seed: int) -> Pipeline:
+def disturbed(pipe: Pipeline, eps: float, seed: int) -> Pipeline:
     """Return a pipeline whose scores and rotary angles err by up to a share of their size."""
     random = np.random.default_rng(seed)
 

@@ -172,7 +172,8 @@ def _further_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
         yield f"  not tried, as this problem is too large for them: {words}; try a smaller one"
     if not diagnosis.complete:
         yield "  the time limit was reached; a longer --time-limit may find more"
-    worst = next((place for each in report.verdicts for place in each.worst_rows), None)
+    outputs = (each for each in report.verdicts if each.name not in GRADIENTS)
+    worst = next((place for each in outputs for place in each.worst_rows), None)
     if worst is not None:
         axes = (("batch", worst.batch), ("head", worst.head), ("query", worst.query))
         pick = " ".join(f"--{axis} {index}" for axis, index in axes if index is not None)

@@ -8,13 +8,13 @@ forward pass that change only a rule are tried in both passes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attncli.errors.names import GRADIENTS
-from attncli.referee.evidence import BITS_FOR_ONE
+from attncli.referee.evidence import BITS_FOR_ONE, bits_of, near
 from attncli.referee.gradients.table import table
 from attncli.referee.mistakes import TABLE
 from attncli.referee.options import together
@@ -42,10 +42,6 @@ _MOST_CELLS = 2**22
 _MOST_LEFT, _EQUALLY_GOOD, _ROUNDING = 0.4, 1.5, 0.05
 # What a mistake may leave of the error that only rounds.
 _ROUGHLY_LEFT = 0.2
-# Errors beyond so many times the tolerance are far off, whatever a mistake earns.
-_FAR = 1000.0
-# One number is never enough evidence; NaN where it should be is worth two.
-_MOST_BITS, _BITS_OF_NAN = 16.0, 32.0
 # A backward pass costs about so many times what the evaluation of its scores does.
 _COST = 5
 # What a rule of the forward pass may change of a pipeline for the backward pass to follow.
@@ -66,27 +62,19 @@ def diagnose(model: Model, found: Mapping[str, Judged], time_limit: float) -> Di
     findings = tuple(_narrowed(found))
     cells = math.prod(model.problem.shape)
     if cells > _MOST_CELLS:
-        words = (
-            f"no mistake is looked for: the problem has {cells:,} scores, and mistakes of a "
-            f"backward pass are tried on {_MOST_CELLS:,} at most; give fewer heads or queries"
-        )
-        return Diagnosis(findings=(*findings, words), tried=1)
-    search = _Search(model, found)
-    work, tried, fits = Work(time_limit), 0, []
+        words = f"those of the backward pass, beyond {_MOST_CELLS:,} scores"
+        return Diagnosis(findings=findings, tried=1, too_large=(words,))
+    search, work, tried = _Search(model, found), Work(time_limit), 0
+    fits = []
     for mistake, changed in search.candidates():
         if work.over:
             break
         work.spend(_COST * cells)
         tried += 1
-        fit = search.fit(mistake, changed)
-        if fit is not None:
-            fits.append((fit, mistake))
-    return Diagnosis(
-        explanations=tuple(search.causes(fits)),
-        findings=findings,
-        tried=tried,
-        complete=not work.over,
-    )
+        if (fit := search.fit(mistake, changed)) is not None:
+            fits.append((*fit, mistake))
+    causes = tuple(search.causes(fits))
+    return Diagnosis(explanations=causes, findings=findings, tried=tried, complete=not work.over)
 
 
 def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
@@ -103,33 +91,22 @@ def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
         yield f"{good} is right, so the gradient of the scores is right: the mistake is in {bad}"
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """How well a mistake explains the files: what is left, in absolute terms and of the limit."""
-
-    error: float
-    share: float
-    bits: float
-
-
 class _Search:
     """The files, and whether a deviating model makes them."""
 
     def __init__(self, model: Model, found: Mapping[str, Judged]) -> None:
         self.model, self.found = model, found
-        # First what no mistake touches that is not found wrong: it rules out most of them soon.
+        # dvalue before what is made of more steps: it rules out many mistakes soon.
         order = sorted(found, key=[*GRADIENTS].index, reverse=True)
-        self.values = {name: self._canonical(name) for name in order}
-
-    def _canonical(self, name: str) -> Array:
-        """Return a file as (B, H, ·, ·); as it is where its shape is another one."""
-        values = self.found[name].file.values
-        if self.found[name].errors is not None:
-            return canonical(self.model.problem, name, values)
-        return values
+        self.files = {
+            name: one.file.values
+            if (one := found[name]).errors is None
+            else canonical(model.problem, name, one.file.values)
+            for name in order
+        }
 
     def candidates(self) -> Iterator[tuple[Mistake, Model]]:
-        """Yield the mistakes that make sense, each with the model that has it."""
+        """Yield the mistakes, each with the model that has it."""
         for mistake in table():
             change: Any = mistake.change
             yield mistake, change(self.model)
@@ -142,94 +119,73 @@ class _Search:
                 both = dict.fromkeys(("forward", "backward"), lambda _, other=other: other)
                 yield mistake, self.model.but(**both)
 
-    def fit(self, mistake: Mistake, changed: Model) -> _Fit | None:
-        """Return how well a model explains all files; None where it does not."""
+    def fit(self, mistake: Mistake, changed: Model) -> tuple[float, float] | None:
+        """Return what a model leaves, as share of the tolerance and at most; None if too much."""
         made = {}
-        for name in self.values:
+        for name, file in self.files.items():
             shaped = self._shaped(name, changed)
-            if shaped is None or not self._near(name, shaped):
+            if shaped is None or not near(file, shaped, self._tolerance(name, shaped)):
                 return None
             made[name] = shaped
-        rough = mistake.roughly
-        fits = [self._of_one(name, array, roughly=rough) for name, array in made.items()]
-        if any(fit is None for fit in fits):
+        left = [self._left(name, array, mistake) for name, array in made.items()]
+        known = [one for one in left if one is not None]
+        if len(known) < len(left) or sum(bits for *_, bits in known) < BITS_FOR_ONE:
             return None
-        known = [fit for fit in fits if fit is not None]
-        bits = sum(fit.bits for fit in known)
-        if bits < BITS_FOR_ONE:
-            return None
-        return _Fit(max(f.error for f in known), max(f.share for f in known), bits)
+        return max(share for share, *_ in known), max(error for _, error, _ in known)
 
     def _shaped(self, name: str, changed: Model) -> Array | None:
         """Return what a model makes in the axes of the file; None where the shape is another."""
-        made: Array = changed[name]
-        file = self.values[name]
+        made, shape = np.asarray(changed[name]), self.files[name].shape
         if self.found[name].errors is not None:
-            return made if made.shape == file.shape else None
-        long = [size for size in made.shape if size > 1]
-        alike = long == [size for size in file.shape if size > 1]
-        return made.reshape(file.shape) if alike and made.size != self._right(name).size else None
-
-    def _right(self, name: str) -> Array:
-        right: Array = self.model[name]
-        return right
-
-    def _near(self, name: str, made: Array) -> bool:
-        tolerance = self.found[name].tolerance
-        file = self.values[name]
-        if not np.array_equal(np.isnan(file), np.isnan(made)):
-            return False
-        peak = float(np.abs(made[np.isfinite(made)]).max(initial=0))
-        error = distance(file, made)
-        return bool(error.max() <= _FAR * (tolerance.absolute + tolerance.relative * peak))
+            return made if made.shape == shape else None
+        # A file of another shape than the answer may be what is not summed.
+        alike = [n for n in made.shape if n > 1] == [n for n in shape if n > 1]
+        return made.reshape(shape) if alike else None
 
     def _tolerance(self, name: str, made: Array) -> Tolerance:
         """Return what is tolerated beside what a model makes: larger numbers round by more."""
-        own, right = self.found[name].tolerance, self._right(name)
-        sizes = [root_mean_square(each[np.isfinite(each)]) for each in (made, right)]
+        own = self.found[name].tolerance
+        sizes = [root_mean_square(a[np.isfinite(a)]) for a in (made, self.model[name])]
         times = max(1.0, sizes[0] / sizes[1]) if sizes[1] else 1.0
-        return replace(
-            own,
-            absolute=times * own.absolute,
-            rms=None if own.rms is None else times * own.rms,
-        )
+        rms = None if own.rms is None else times * own.rms
+        return replace(own, absolute=times * own.absolute, rms=rms)
 
-    def _of_one(self, name: str, made: Array, *, roughly: bool) -> _Fit | None:
-        """Return how well one file is explained."""
-        one, tolerance = self.found[name], self._tolerance(name, made)
-        file, right = self.values[name], self._right(name)
-        left = distance(file, made)
-        same = right.shape == file.shape
-        before = distance(file, right) if same else np.full(file.shape, np.abs(file).mean())
-        odd = ~np.isfinite(before)
-        was_right = one.errors is not None and one.errors.passed
-        rms, size = root_mean_square(left), root_mean_square(before[~odd])
+    def _left(self, name: str, made: Array, mistake: Mistake) -> tuple[float, float, float] | None:
+        """Return what one file leaves of the tolerance, at most, and the bits that it brings."""
+        file, right, tolerance = self.files[name], self.model[name], self._tolerance(name, made)
+        if right.shape != file.shape:
+            right = np.full_like(file, np.nanmean(file))
+        left, before = distance(file, made), distance(file, right)
+        finite = before[np.isfinite(before)]
+        rms, size = root_mean_square(left), root_mean_square(finite)
         share = rms / (tolerance.rms or float(tolerance.allowed(made).max()))
-        if roughly and not was_right:
+        errors = self.found[name].errors
+        was_right = errors is not None and errors.passed
+        if mistake.roughly and not was_right:
             most = max(_ROUGHLY_LEFT * size, tolerance.rms or 0.0)
             # What is rounded the other way moves by twice as much as the rounding, at most.
-            largest = 2 * float(before[~odd].max(initial=tolerance.absolute))
+            largest = 2 * float(finite.max(initial=tolerance.absolute))
             tolerance = replace(tolerance, absolute=largest, rms=most)
-        allowed, limit = tolerance.allowed(made), tolerance.rms or np.inf
-        if (left > allowed).any() or rms > limit:
+        if (left > tolerance.allowed(made)).any() or rms > (tolerance.rms or np.inf):
             return None
-        if not was_right and not odd.any() and rms > _MOST_LEFT * size:
+        if was_right:
+            return share, float(left.max()), 0.0
+        if finite.size == before.size and rms > _MOST_LEFT * size:
             return None
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bits = np.clip(np.log2(before / np.minimum(allowed, limit)), 0, _MOST_BITS)
-        total = 0.0 if was_right else float(bits[~odd].sum()) + _BITS_OF_NAN * bool(odd.any())
-        return _Fit(float(left.max()), share, total)
+        bits = bits_of(file, right, made, tolerance, tolerance.rms)
+        return share, float(left.max()), bits
 
-    def causes(self, fits: list[tuple[_Fit, Mistake]]) -> Iterator[Cause]:
+    def causes(self, fits: list[tuple[float, float, Mistake]]) -> Iterator[Cause]:
         """Yield those about as good as the best one."""
-        least = min((fit.share for fit, _ in fits), default=0.0)
-        for fit, mistake in sorted(fits, key=lambda item: item[0].share):
-            if fit.share <= _EQUALLY_GOOD * least + _ROUNDING:
+        least = min((share for share, *_ in fits), default=0.0)
+        for share, error, mistake in sorted(fits, key=lambda item: item[0]):
+            if share <= _EQUALLY_GOOD * least + _ROUNDING:
+                options = together((mistake.option(self.model.problem),), self.model.problem)
                 yield Cause(
                     conventions=(mistake,),
-                    options=together((mistake.option(self.model.problem),), self.model.problem),
+                    options=options,
                     outputs=tuple(self.found),
-                    error=fit.error,
+                    error=error,
                 )
 
 
