@@ -77,6 +77,17 @@ def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
     assert engine <= modules("compute", "x.npy", "x.npy", "-q")
 
 
+def test_nothing_of_gradients_is_imported_where_none_is_asked_for(tutorial: Path) -> None:
+    backward = {"attncli.engine.backward", "attncli.referee.gradients.judging"}
+    files = ["q.csv", "k.csv", "v.csv"]
+    assert not backward & modules("compute", *files, "--save", "context=c.npy")
+    assert not backward & modules("check", *files, "--expect", "c.npy")
+    grad = ["--grad", "ones", "--save", "dquery=d.npy"]
+    assert "attncli.engine.backward" in modules("compute", *files, *grad)
+    grad = ["--grad", "ones", "--expect", "dquery=d.npy"]
+    assert backward <= modules("check", *files, *grad)
+
+
 def blas_threads(**settings: str) -> str:
     """Return how many threads of its own BLAS had at the end of a run."""
     told = "import threadpoolctl as t; print(*{one['num_threads'] for one in t.threadpool_info()}, "

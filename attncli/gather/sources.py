@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from attncli.errors import InputError, UsageError
-from attncli.errors.names import INPUTS, LABELS, OUTPUTS, SCHEMA
+from attncli.errors.names import GRADIENTS, INPUTS, LABELS, OUTPUTS, SCHEMA, UPSTREAM
 from attncli.errors.text import counted, first_few, printable, quoted
 from attncli.gather.entries import (
     KNOWN,
@@ -150,7 +150,9 @@ def _told(file: str, layer: int, call: int) -> dict[str, Any]:
         "call": call,
         **{name: facts.get(name, "") for name in ("module", "kernel", "dtype", "device")},
         "shapes": {name: members[name] for name in arrays if name in members},
-        "rules": sorted({*members} - {*arrays} | {*facts.get("options", ())}),
+        "rules": sorted(
+            {*members} - {*arrays, *GRADIENTS, *UPSTREAM} | {*facts.get("options", ())}
+        ),
     }
 
 
