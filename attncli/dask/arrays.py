@@ -17,6 +17,7 @@ from attncli.dask.blocks import Block, block_outputs, merged, weights_of
 from attncli.errors import ShapeError, UsageError
 from attncli.numerics.chunked import Chunked, Stored
 from attncli.numerics.positions import alibi_slopes as paper_slopes
+from attncli.problem.arguments import window_pair
 from attncli.problem.result import Attention
 from attncli.problem.shards import ARRAY_AXES
 
@@ -366,7 +367,8 @@ class _Graph(NamedTuple):
         offsets = self._offsets(spans["b"][b], lengths)
         if offsets is None:
             return False
-        left, right = _window(self.rules.get("window"))
+        window = self.rules.get("window")
+        left, right = (None, None) if window is None else window_pair("window", window)
         right = 0 if self.rules.get("causal") else right
         after = right is not None and columns[0] > rows[1] - 1 + offsets.max() + right
         before = left is not None and columns[1] - 1 < rows[0] + offsets.min() - left
@@ -393,11 +395,3 @@ class _Graph(NamedTuple):
             return np.asarray(array[slice(*span)] if array.shape[0] > 1 else array)
         plain = self.rules.get(name)
         return None if plain is None else np.array([plain])
-
-
-def _window(window: Any) -> tuple[int | None, int | None]:
-    if window is None:
-        return None, None
-    pair = (window, window) if isinstance(window, int) else tuple(window)
-    left, right = (None if n is None or n == -1 else int(n) for n in pair)
-    return left, right
