@@ -23,6 +23,16 @@ family(
     shapes=((1, 2, 5, 8), (1, 2, 7, 8)),
     output="weights",
 )
+family(
+    "reports/signs",
+    {
+        "dropped_weights_negative": lambda g: np.where(
+            g.random.random((1, 2, 9, 9)) < 0.3, -g.weights(), g.weights()
+        ),
+    },
+    shapes=(1, 2, 9, 8),
+    output="weights",
+)
 for _shape in ((5, 3), (2, 4, 6, 8)):
     family(
         f"reports/memory {len(_shape)}-D",

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from attncli.referee.mistakes.table import Change, Mistake
     from attncli.referee.parts import Case
 
-__all__ = ["FITTINGS", "SHOWN", "ranges", "whole_counts"]
+__all__ = ["EQUATIONS", "FITTINGS", "SHOWN", "ranges", "whole_counts"]
 
 _MOST_KEYS, _MOST_COUNTS = 1024, 64
-# So many equations for each key, at least.
-_EQUATIONS = 2
+# So many equations for each key or page, at least.
+EQUATIONS = 2
 # A key whose part in all equations together is less than so many errors tells nothing of its count.
 _TELLING, _NEAR, _LOSS = 30.0, 0.1, 1e-6
 # Where values are nearly linearly dependent, the context no longer determines the weights; a weight
@@ -90,9 +90,9 @@ def _counts(case: Case) -> Array | None:
         [sum(map(_products, shares[b], value[b], rows.file[b])) for b in range(batch)]
     )
     error, equations = TYPICAL * rows.error, rows.file.size / keys
-    if equations >= _EQUATIONS and (own := whole_counts(products.sum(axis=0), error)) is not None:
+    if equations >= EQUATIONS and (own := whole_counts(products.sum(axis=0), error)) is not None:
         return np.broadcast_to(own, (batch, keys))
-    if equations < _EQUATIONS * batch:
+    if equations < EQUATIONS * batch:
         return None
     each = [own for one in products if (own := whole_counts(one, error)) is not None]
     return np.stack(each) if len(each) == batch else None
@@ -233,39 +233,45 @@ def _mask_of(case: Case, shown: _Shown) -> Bools:
     return ~blind & np.where(expected > shown.least, ~shown.zero(expected), _seen(case))
 
 
-# Weights that are dropped.
+# Weights that are dropped: 0, or with a minus sign in FlashAttention's tests (return_attn_probs).
 
 
 def dropout(cases: Sequence[Case]) -> Mistake | None:
     """Return the mistake that weights were dropped out, and the others divided by 1 − p."""
     shown = _all_shown(cases) or []
-    kept = _kept(cases, shown)
-    if all(own.all() for own in kept.values()):
+    signs = _signs(cases, shown)
+    if all((sign == 1).all() for sign in signs.values()):
         return None
-    pairs = [
-        (own.weights[kept[case.part]], case.right["weights"][kept[case.part]])
-        for case, own in zip(cases, shown, strict=True)
-    ]
-    known, right = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    share = _share(known, right) if right.any() else 0.0
-    if not _LEAST_SHARE <= share < 1:
+    right = np.concatenate([(signs[c.part] * c.right["weights"]).ravel() for c in cases])
+    known = np.concatenate([own.weights.ravel() for own in shown])[right != 0]
+    share = _share(known, right[right != 0]) if right.any() else 0.0
+    negative = sum(int(np.count_nonzero(sign < 0)) for sign in signs.values())
+    if negative and abs(share) < _LEAST_SHARE:
+        share = 0.0
+    elif not _LEAST_SHARE <= share < 1:
         return None
-    times = {part: own / (1 - share) for part, own in kept.items()}
-    return found("dropout", _multiplied(times), f"{share:.6g}")
+    change = _multiplied({part: sign / (1 - share) for part, sign in signs.items()})
+    name = "dropped_weights_negative" if negative else "dropout"
+    # Which weights are negative may be chosen; that they are right otherwise may not.
+    choice = negative * float(np.log2(right.size)) if negative else None
+    return found(name, change, f"{share:.6g}", choice=choice)
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Mistake | None:
     """Return the mistake that some weights are 0, and the others as they should be."""
-    kept = _kept(cases, _all_shown(cases) or [])
-    return (
-        None if all(o.all() for o in kept.values()) else found("zeroed_weights", _multiplied(kept))
-    )
+    signs = _signs(cases, _all_shown(cases) or [])
+    zeroed = any((sign == 0).any() for sign in signs.values())
+    return found("zeroed_weights", _multiplied(signs)) if zeroed else None
 
 
-def _kept(cases: Sequence[Case], shown: Sequence[_Shown]) -> dict[Part, Bools]:
-    """Return which weights are not 0, or should be; nothing where weights do not show."""
-    pairs = zip(cases, shown, strict=False)
-    return {case.part: ~own.zero(case.right["weights"]) for case, own in pairs}
+def _signs(cases: Sequence[Case], shown: Sequence[_Shown]) -> dict[Part, Array]:
+    """Return 0 for weights that are 0 but should not be, −1 for negative ones, 1 for others."""
+    signs = {}
+    for case, own in zip(cases, shown, strict=False):  # nothing where weights do not show
+        expected = case.right["weights"]
+        negative = (expected > own.least) & (own.weights < -expected / 2)
+        signs[case.part] = np.where(negative, -1, ~own.zero(expected))
+    return signs
 
 
 def _multiplied(times: Mapping[Part, Array]) -> Change:

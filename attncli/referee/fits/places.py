@@ -125,13 +125,7 @@ def _misplaced(case: Case, name: str, source: _Source) -> Mistake | None:
     words = told(_pairs((entry, head), own), f"reads the {source.name} of")
     if not words or not best.max() <= case.pipe.file.resolution:
         return None
-    each = heads // groups if groups > 1 else 1
-    return found(
-        "inputs_misplaced",
-        lambda pipe: source.read(pipe, (entry, head)),
-        words,
-        f" (query head h belongs to key head h // {each})" if each > 1 else "",
-    )
+    return found("inputs_misplaced", lambda pipe: source.read(pipe, (entry, head)), words)
 
 
 # Heads, batch entries, rows and columns of an output.

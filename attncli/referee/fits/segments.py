@@ -105,7 +105,7 @@ def diagonal_blocks(case: Case) -> Mistake | None:
     ends = np.arange(1, queries + 1)
     for i in wrong:
         good = as_good(rows.errors_of(0, int(i), np.zeros_like(numbers), numbers))
-        case.question.work.spend(numbers.size)
+        case.question.work.spend(8 * numbers.size)
         if not good.size or case.question.work.over:
             return None
         ends[i] = numbers[good[np.argmin(np.abs(good - i))]]

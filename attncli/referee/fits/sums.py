@@ -38,7 +38,6 @@ _NEAR_A_SINK = 1e-4
 # Contexts have to differ by so many times as much as what a vector leaves. What is added to all
 # numbers is one number where it differs by such a share of itself.
 _LEAST_SPREAD, _LESS, _ALIKE = 30.0, 0.5, 0.01
-_AXES = ("batch entry", "head")
 
 
 def _added(case: Case) -> Array | None:
@@ -242,7 +241,7 @@ def _vector_told(vector: Array) -> str:
     """Say what is added: one number where all are alike, or the first ones of a vector."""
     if vector.std() <= _ALIKE * abs(vector.mean()):
         return f"about {vector.mean():.3g}"
-    each = "".join(f" of each {n}" for n, m in zip(_AXES, vector.shape, strict=False) if m > 1)
+    each = " of each head" * (vector.shape[1] > 1) + " of each batch entry" * (len(vector) > 1)
     return f"a vector{each} that begins with {vector[0, 0, 0, 0]:.3g}"
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.fits.counts import whole_counts
+from attncli.referee.fits.counts import EQUATIONS, whole_counts
 from attncli.referee.fits.rows import SLACK, TYPICAL, Rows, shown_by
 from attncli.referee.fits.table import at_first, found, told
 from attncli.referee.formats import FLOAT64
@@ -39,8 +39,6 @@ __all__ = ["FITTINGS"]
 
 # Keys of a page, the most first; keys of all batch entries together.
 _SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
-# So many equations for each page, at least.
-_EQUATIONS = 2
 # Of a page of zeros: keys, as all pairs of them are its ends; pairs that are worked out; and what
 # is told instead of something simpler leaves so much less.
 _MOST_ENDS, _NEAREST, _NEARER = 1024, 64, 2.0
@@ -214,7 +212,7 @@ def _read(each: Sequence[Array], error: float) -> Read | None:
     for size in _SIZES:
         starts = np.arange(0, keys, size)
         sums = np.concatenate([np.add.reduceat(one, starts, axis=0) for one in each])
-        if size >= keys or sums.shape[1] < _EQUATIONS * len(sums):
+        if size >= keys or sums.shape[1] < EQUATIONS * len(sums):
             continue
         usual = np.arange(len(sums)) < len(starts)
         counts = whole_counts(sums @ sums.T, error, usual)
