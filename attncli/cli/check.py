@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attncli.cli.cluster import MOST_HELD, ClusterOptions, judge_blocks, map_files
+from attncli.cli.cluster import ClusterOptions, judge_blocks, map_files
 from attncli.cli.drawing import as_metadata, figure_kind, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
 from attncli.cli.gradients import grad_files, upstream_of
@@ -93,7 +93,7 @@ def check(
             return _judge_one(of_file, pick, average, grads, own, run)[0]
 
         _judge_many(dumps, judge, judging, cluster, run)
-    elif cluster.takes(options, most=MOST_HELD):
+    elif cluster.takes(options):
         refused = shard.given() or average.average_heads or grad_files(grads)
         if refused or judging.beside or judging.diff:
             raise UsageError(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attncli.gather import Gathered
 
 __all__ = [
-    "MOST_HELD",
     "ClusterOptions",
     "compute_lazily",
     "judge_blocks",
@@ -37,8 +36,8 @@ __all__ = [
     "map_files",
 ]
 
-# Bytes of inputs on disk that tables may be made of, which takes all of them into memory.
-MOST_HELD = 1 << 28
+# Bytes of inputs of Zarr: of more, nothing is taken into memory whole.
+_MOST_HELD = 1 << 28
 # Bytes of an input that is sent to a cluster with the work; a larger one goes through a file.
 _SENT = 1 << 24
 # Of queries, so that cores end at about the same time.
@@ -68,9 +67,7 @@ class ClusterOptions:
         """Whether the work goes to other processes."""
         return self.scheduler is not None or self.workers is not None
 
-    def takes(
-        self, options: ProblemOptions, output: OutputOptions | None = None, most: int = 0
-    ) -> bool:
+    def takes(self, options: ProblemOptions, output: OutputOptions | None = None) -> bool:
         """Return whether the work is done block by block, because of what is asked for or read.
 
         Raises
@@ -80,12 +77,12 @@ class ClusterOptions:
         """
         if self.is_asked_for:
             return True
+        large = _bytes_on_disk(options) > _MOST_HELD
         if output is None:
-            return _bytes_on_disk(options) > most
+            return large
         if output.save or not output.is_tables:
-            zarr = any(path.endswith(".zarr") for path in output.save or ())
-            return zarr or _bytes_on_disk(options) > 0
-        if _bytes_on_disk(options) > MOST_HELD:
+            return large or any(path.endswith(".zarr") for path in output.save or ())
+        if large:
             raise UsageError(
                 "tables of these arrays would take all of them into memory",
                 hint="--save context=out.zarr computes them block by block",
