@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -182,8 +181,11 @@ class LeftOut:
     """The long names that ``without`` gives, in one text or one by one, and those that it met."""
 
     def __init__(self, without: object) -> None:
-        names = without.split(",") if isinstance(without, str) else without or ()
-        self.names = {*map(_checked, names if isinstance(names, Iterable) else [names])}
+        names: Any = without.split(",") if isinstance(without, str) else without or ()
+        try:
+            self.names = {*map(_checked, names)}
+        except TypeError:  # one that is no text, perhaps an array without axes
+            self.names = {_checked(names)}
         self._met: set[str] = set()
         self._held: dict[str, None] = {}  # in their order
 
