@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import File
+    from attncli.referee.formats import File, Precision
     from attncli.referee.verdict import Errors
 
 __all__ = ["judged_in_blocks"]
@@ -42,7 +42,9 @@ _FAR_LARGER = 2.0
 _LEAST = 0.01
 
 
-def judged_in_blocks(problem: Problem, name: str, errors: Errors, file: File) -> Errors:
+def judged_in_blocks(
+    problem: Problem, name: str, errors: Errors, file: File, inputs: Precision | None
+) -> Errors:
     """Return the errors of an output, with a block that is wrong by itself if there is one."""
     _, heads, queries, keys = problem.shape
     averaged = name != "context" and errors.answer.shape[1] < heads
@@ -60,7 +62,8 @@ def judged_in_blocks(problem: Problem, name: str, errors: Errors, file: File) ->
         batch, head, number = place
         span = int(edges[number]), int(edges[number + 1])
         part = Part(batch, None if joined else head, span)
-        plain = plain_errors(pipeline_of(problem), part, {name: file.precision})[name]
+        pipe, precisions = pipeline_of(problem), {name: file.precision}
+        plain = plain_errors(pipe, part, precisions, inputs=inputs)[name]
         tolerance = earned(plain, file.precision, file.digits)
         most = max(tolerance.rms or 0.0, _LEAST * errors.tolerance.rms)
         if wrong[place] > most:

@@ -173,7 +173,7 @@ def compare(
     doubtful = [place for name, one in outputs.items() for place in _worst_rows(problem, name, one)]
     if doubtful and len(given) < len(files):
         outputs = beside(doubtful)  # where numbers look wrong, the textbook formula may err more
-    outputs = {name: _in_blocks(problem, name, one) for name, one in outputs.items()}
+    outputs = {name: _in_blocks(problem, name, one, inputs) for name, one in outputs.items()}
     return Compared(outputs, tuple(verdict_of(problem, *item) for item in outputs.items()))
 
 
@@ -186,10 +186,11 @@ def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: To
     return Judged(file, answer, tolerance, errors)
 
 
-def _in_blocks(problem: Problem, name: str, one: Judged) -> Judged:
+def _in_blocks(problem: Problem, name: str, one: Judged, inputs: Precision | None) -> Judged:
     if one.errors is None or not one.tolerance.earned:
         return one
-    return replace(one, errors=judged_in_blocks(problem, name, one.errors, one.file))
+    errors = judged_in_blocks(problem, name, one.errors, one.file, inputs)
+    return replace(one, errors=errors)
 
 
 def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:

@@ -56,3 +56,8 @@ def test_two_mistakes_are_named(name: str) -> None:
 def test_right_outputs_by_others_pass(first: int) -> None:
     told = [alarm(seed) for seed in range(first, first + 60)]
     assert [words for _, words in told if words] == []
+
+
+@pytest.mark.torch
+def test_the_lse_of_one_query_of_a_kernel_with_16_bits_passes() -> None:
+    assert alarm(70044, "torch flash with lse") == ("torch flash with lse", "")
