@@ -178,7 +178,7 @@ def test_weights_are_the_models_own(name, dtype, tmp_path):
     [(name, "sdpa") for name in NAMES if name not in ("Gemma2", "GptOss")]
     + [(name, "eager") for name in NAMES]
     # Compiling flex attention takes half a minute a model.
-    + [("Gemma2", "flex_attention")],
+    + [pytest.param("Gemma2", "flex_attention", marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_check_passes_on_the_models_kernel(name, implementation, dtype, tmp_path):

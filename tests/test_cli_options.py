@@ -100,6 +100,7 @@ ELSEWHERE = {
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
     "--heads", "--kv-heads", "--help", "--top", "--without", "--with-labels", "--json",
     "--no-color", "--layer", "--call", "--merge", "--header", "--grad", "--keys", "--queries",
+    "--scheduler", "--workers",
 }  # fmt: skip
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {

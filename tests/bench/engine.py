@@ -49,7 +49,8 @@ def table(options, threads, tree):
             continue
         own = "our gradients" if work in GRADIENTS else "ours"
         ways = [(own, ROOT), (work.rival, ROOT), (work.floor, ROOT)]
-        ways += [(own, tree)] * bool(tree)
+        # The earlier engine may have no gradients.
+        ways += [(own, tree)] * (bool(tree) and work not in GRADIENTS)
         mine, rival, floor, *before = compared(ways, index, threads)
         rivals[work] = mine / rival
         cells = [work.title, work.sizes, f"{mine * 1e3:.2f}", work.rival, f"{mine / rival:.2f}"]
