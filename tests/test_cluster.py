@@ -69,7 +69,7 @@ def test_a_killed_worker_changes_nothing(cluster):
     expected = attncli.attention(QUERY, KEY, VALUE, causal=True, query_offset=0, outputs="context")
     arrays = lazily(200, 200)
     with distributed.Client(cluster) as client:
-        killed = next(iter(client.run(_self).values()))["pid"]
+        killed = next(iter(client.run(os.getpid).values()))
         future = client.compute(
             attncli.dask.attention(*arrays, causal=True, query_offset=0).context
         )
@@ -78,12 +78,6 @@ def test_a_killed_worker_changes_nothing(cluster):
         made = future.result(timeout=120)
         client.wait_for_workers(2, timeout=60)
     np.testing.assert_allclose(made, expected.context, rtol=1e-11, atol=1e-13)
-
-
-def _self():
-    import os
-
-    return {"pid": os.getpid()}
 
 
 def test_commands_send_their_work(cluster, group, attncli):
@@ -240,7 +234,7 @@ def test_a_workers_memory_holds_while_4_gigabytes_pass(cluster):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     query = da.ones((1, 1, 16, 64), chunks=-1, dtype="f4")
     with distributed.Client(cluster) as client:
-        before = client.run(_self)
+        before = client.run(os.getpid)
         made = attncli.dask.attention(query, Chunked(Endless()), Chunked(Endless())).context
         most, stop = [0], threading.Event()
         watcher = threading.Thread(target=_watch, args=(before, most, stop))
@@ -248,7 +242,7 @@ def test_a_workers_memory_holds_while_4_gigabytes_pass(cluster):
         result = client.compute(made).result(timeout=900)
         stop.set()
         watcher.join()
-        assert client.run(_self) == before  # no worker was started anew
+        assert client.run(os.getpid) == before  # no worker was started anew
     assert 0.45 < result.mean() < 0.55 + 0.5
     assert most[0] < 600e6
 
