@@ -56,8 +56,8 @@ class Model(NamedTuple):
 class LayerConfig(NamedTuple):
     """How a layer attends: arguments of `attncli.pose`, and what is known of its norms.
 
-    ``norm`` is what is added to the stored weights of the norms of query and key, None where there
-    are none; ``width`` is that of a head, to be compared with the layer's.
+    ``norm`` is added to the stored weights of the norms of query and key; None where there are no
+    norms. ``width`` is the width of a head. It is compared with that of the layer.
     """
 
     options: Options

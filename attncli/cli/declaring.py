@@ -34,9 +34,9 @@ LIST = "LIST or FILE"
 def option(
     panel: str, metavar: str | None, words: str, *names: str, default: Any = None, **more: Any
 ) -> Any:
-    """Return the field of an option: its heading, the word for its value, its meaning and names.
+    """Return the field of an option: its heading, what its value is called, its help and its names.
 
-    There is no word for the value where those that there are say enough. Without names, the
+    Without a ``metavar``, Typer names the value. Without names, the
     option has that of the field. The rest is as Typer's `Option` takes it.
     """
     told = Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)

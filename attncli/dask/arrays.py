@@ -115,7 +115,7 @@ def _as_lazy(array: Any, axes: str, share: int = 1) -> da.Array:
 def block_chunks(array: Any, axes: str, share: int = 1) -> tuple[int, ...]:
     """Return how an array is cut into blocks of about 16 MiB.
 
-    ``share`` is how many heads of the query read one head of the keys: a block has all of them.
+    ``share`` query heads read the same key head. A block holds all of them.
     """
     row = share * array.shape[axes.index("d")] * array.dtype.itemsize
     rows, own = max(1, _BLOCK // row), getattr(array, "chunks", array.shape)[axes.index("s")]

@@ -37,7 +37,7 @@ def read_image(name: str) -> npt.NDArray[np.uint8]:
     source = open_source(name)
     try:
         with warnings.catch_warnings(), source.open() as stream, Image.open(stream) as image:
-            # Pillow warns of 90 million pixels and refuses twice as many.
+            # Pillow warns above 90 million pixels and refuses above 180 million.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             upright = ImageOps.exif_transpose(image).convert("RGB")
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):

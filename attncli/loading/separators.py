@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["QUOTATION", "Row", "Table", "check_cells", "open_table", "separator_line"]
 
 _SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
-# A line is a row if its first cell is #, the heading of numbered rows, or an error of Excel's.
+# These lines are no comments: a first cell that is only #, the heading of row numbers, or an error
+# of Excel, such as #N/A.
 _COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#(?!#*[,;\t]|N/A|[A-Z/0]+[!?])[^\n]*)?\n)*+")
 # 1,5 and 0,123 have a decimal comma; 1,234 may as well have a separator of thousands.
 _COMMA = re.compile(

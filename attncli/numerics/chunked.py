@@ -38,7 +38,7 @@ class Mapped(NamedTuple):
 
 
 class Chunked:
-    """An array on disk, of which an index reads a part; `numpy.asarray` reads all of it.
+    """An array on disk. An index reads a part of it, and `numpy.asarray` reads all of it.
 
     Parameters
     ----------

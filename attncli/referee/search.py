@@ -57,8 +57,8 @@ _CLEARER = 0.5
 _SOON = 0.3
 # Parts of a large problem in which an explanation is tried even after the time limit.
 _ALWAYS_TRIED = 8
-# Units of work beside the evaluations: for a number of query and key when a mistake changes it,
-# and for a score when a fit looks at it.
+# Units of work besides evaluating pipelines: for each number of query or key that a mistake
+# changes, and for each score that a fit reads.
 _OF_AN_INPUT, _OF_A_FIT = 0.01, 4.0
 # A window, or a sequence that is cut short, looks like a block that is lost.
 _LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}

@@ -72,7 +72,7 @@ _RMS_FACTOR = 3.0
 _PART_PRODUCTS, _PARTS = 2**18, 12
 # Random errors of each kind that are tried: the first has the same sign everywhere.
 _TRIES = 3
-# Units in the last place that a rotary frequency, base ** (−2p/D), may err by.
+# How far a rotary frequency, base ** (−2p/D), may be off, in units in the last place.
 _FREQUENCY = 6.0
 # The random errors of float64 are tried this large, and scaled down: its own roundings are smaller.
 _TRIED_EPS = 2.0**-36

@@ -1,7 +1,7 @@
 """Which keys are cut off where no rule cuts them: lengths, diagonals, windows, prefixes, chunks.
 
-Each length of a batch entry, or each place of its queries, gives one span of keys in each row; a
-few rows of the file tell which it is.
+Each possible length, or offset of the queries, gives one span of keys for each row. A few rows of
+the file are enough to tell which length or offset was used.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ _MOST_LEFT, _EQUALLY_GOOD, _ROUNDING = 0.4, 1.5, 0.05
 _ROUGHLY_LEFT = 0.2
 # A backward pass costs about so many times what the evaluation of its scores does.
 _COST = 5
-# What a rule of the forward pass may change of a pipeline for the backward pass to follow.
+# The parts of a pipeline that a mistake of the forward pass may change. The backward pass can
+# follow these changes.
 _RULES = {"scale", "softcap", "rules", "terms", "sinks"}
 
 

@@ -113,7 +113,7 @@ def _rows() -> Iterator[Row]:
     yield "loss_scale_{}_not_undone", _times, [2**n for n in range(1, 25)]
 
 
-# Scale, delta, lse, and rules that the backward pass does not know.
+# Mistakes of scale, delta and lse, and rules that the backward pass ignores.
 
 
 def _rescaled(power: int, which: str, model: Model) -> Model:

@@ -274,7 +274,7 @@ class Rows:
     ) -> None:
         """Add a row: a name and a change with its parameters.
 
-        All else that it says stands in ``words.csv`` under the name, or under that of its family.
+        The words of the row stand in ``words.csv``, under its name or the name of its family.
         An option may depend on the problem.
         """
         family = name if name in WORDS else family or name
