@@ -163,3 +163,23 @@ def test_so_is_the_mean_of_their_heads(problem: Path, attncli: Run) -> None:
     np.save("one.npy", weights[0, 0])
     ran = attncli("compute", "one.npy", "--show", "weights", "--average-heads")
     assert "there is no head axis to average" in ran.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "beside"),
+    [
+        ("w.npy --show weights", "finished weights (w.npy)"),
+        ("w.npy --show rollout", "--show rollout"),
+        ("q.npy k.npy v.npy --tokens a,##b --merge words", "--merge"),
+    ],
+)
+def test_gradients_beside_finished_weights_are_refused(
+    words: str, beside: str, folder: Path, attncli: Run
+) -> None:
+    np.save("w.npy", np.full((2, 1, 2, 2), 0.5))
+    for name in "qkv":
+        np.save(f"{name}.npy", np.ones((2, 2)))
+    for grad in ("ones", "do.npy"):
+        ran = attncli("compute", *words.split(), "--grad", grad)
+        assert ran.code == 2
+        assert ran.messages[0].startswith(f"error: --grad does not go with {beside}")

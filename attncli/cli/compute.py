@@ -73,6 +73,9 @@ def compute(
     Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
     refuse_average_of_one(pick, average)
+    rolls = output.asks_for(ROLLOUT)
+    if grads.grad and (rolls or merge.merge):
+        raise _no_gradients(f"--show {ROLLOUT}" if rolls else "--merge")
     options = options.of_part(shard)
     if merge.merge is None and cluster.takes(options, output):
         refused: dict[str, object] = {
@@ -86,13 +89,15 @@ def compute(
     with advice(quiet=run.quiet):
         example = output.is_tables and not output.save
         asked: Asked | Finished
-        if output.asks_for(ROLLOUT):
+        if rolls:
             from attncli.cli.layers import rolled
 
             asked = rolled(options, run)
         else:
             chosen, more = PickOptions() if merge.merge else pick, grad_files(grads)
             asked = ask_or_read(options, chosen, run, more=more, example=example)
+        if grads.grad and not isinstance(asked, Asked):
+            raise _no_gradients(f"finished weights ({asked.name})")
         if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
         if merge.merge is not None:
@@ -103,6 +108,14 @@ def compute(
             _answer(asked, output, average, grads, options, digits.decimals, run)
         else:
             _show_finished(asked, output, pick, average, digits.decimals, run)
+
+
+def _no_gradients(beside: str) -> UsageError:
+    """Return the error for --grad where weights are not made of query, key and value alone."""
+    return UsageError(
+        f"--grad does not go with {beside}: gradients are of query, key and value",
+        hint="leave out one of the two",
+    )
 
 
 def _show_finished(
