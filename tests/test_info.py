@@ -207,7 +207,7 @@ def test_one_bad_file_does_not_hide_the_others(attncli, folder):
     assert ran.code == 2
     assert "good.csv" in ran.text
     assert ran.messages[0] == "error: nope.csv does not exist"
-    assert any("broken.png: " in line and "cut short" in line for line in ran.messages)
+    assert any("broken.png: " in line and "damaged" in line for line in ran.messages)
 
 
 def test_nothing_to_tell_of(attncli, monkeypatch):

@@ -37,6 +37,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"".join(b"k%d: 1\n" % index for index in range(100_000)),
         "at most 10,000 entries",
     ),
+    "bomb.png": (
+        lambda: png((b"zTXt", b"a\0\0" + zlib.compress(bytes(50 * MILLION)))),
+        "the PNG picture is damaged, or holds too much",
+    ),
     "deep.yaml": (lambda: b"[" * 100_000, "nested deeper than 32 levels"),
     "last.yaml": (
         lambda: b"- [1]\n" * 140_000 + b"- [1, 2]\n",
@@ -63,8 +67,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 def png(*chunks: tuple[bytes, bytes]) -> bytes:
-    parts = [len(body).to_bytes(4, "big") + kind + body + b"crc!" for kind, body in chunks]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + b"\0\0\0\0IENDcrc!"
+    head = (b"IHDR", bytes([0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0]))
+    parts = [
+        len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+        for kind, body in (head, *chunks, (b"IDAT", zlib.compress(bytes(2))), (b"IEND", b""))
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 # Pictures are told of, whatever is in them: so these are no errors, but must not cost more.
@@ -73,7 +81,7 @@ PICTURES: dict[str, Callable[[], bytes]] = {
     "many.pdf": lambda: b"%PDF-1.4 " + b"/Subject (a" * (3 * MILLION),
     "long.svg": lambda: b"<svg><dc:description>" + b"&amp;" * (6 * MILLION) + b"</dc:description>",
     "many.svg": lambda: b"<svg>" + b"<dc:description>" * (2 * MILLION),
-    "long.png": lambda: png(*[(b"zTXt", b"a\0\0" + zlib.compress(bytes(50 * MILLION)))] * 30),
+    "long.png": lambda: png(*[(b"zTXt", b"a\0\0" + zlib.compress(bytes(MILLION)))] * 30),
     "many.png": lambda: png(*((b"tEXt", b"k%d\0v" % at) for at in range(300_000))),
     "long.yaml": lambda: b"text: >\n" + b"  word\n" * MILLION,
 }

@@ -66,7 +66,7 @@ class PatchOptions:
 
     def pixels(self) -> npt.NDArray[np.uint8] | None:
         """Return the image (height, width, 3)."""
-        from attncli.loading.image import read_image
+        from attncli.loading.pictures import read_image
 
         return None if self.image is None else read_image(self.image)
 

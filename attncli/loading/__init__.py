@@ -1,27 +1,23 @@
-"""Files to named arrays: CSV, TSV, NPY, NPZ, safetensors, YAML and JSON.
+"""Files to named arrays: CSV, TSV, NPY, NPZ, safetensors, YAML, JSON, PyTorch and Zarr.
 
-`read` takes what a user wrote on the command line, tells the format by content
-and name, and gives a `LoadedArray` or a `LoadedMapping`; the only other end is
-an `AttnError`.
+`read` tells the format of a file by content and name, and gives a `LoadedArray` or a
+`LoadedMapping`; the only other end is an `AttnError`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.errors import InputError, UsageError
 from attncli.errors.late import late
 from attncli.errors.text import counted, did_you_mean, first_few, printable, quoted
-from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, Unread
+from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, kind_of
 from attncli.loading.registry import format_of
 from attncli.loading.source import STANDARD_INPUT, is_file, is_zarr, open_source, refusals
-from attncli.numerics.dtypes import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from attncli.loading.source import Source
 
 __all__ = [
     "LoadedArray",
@@ -31,7 +27,7 @@ __all__ = [
     "headers",
     "is_stream",
     "kind_of",
-    "member",
+    "open_members",
     "read",
     "read_array",
     "refuse_two_streams",
@@ -52,61 +48,30 @@ def read(
     skipped: Collection[str] = (),
     stdin: BinaryIO | None = None,
 ) -> Contents:
-    """Read what `source` names: one array, or a mapping of named entries.
+    """Read what `source` names: a path, ``FILE#NAME`` for one member, or ``-``, from `stdin`.
 
-    Parameters
-    ----------
-    source : str
-        A path, ``FILE#NAME`` for one member of a file, or ``-`` for standard input.
-    dtype : str, optional
-        ``bfloat16`` reads 2-byte elements that have no type of their own (``|V2``,
-        ``uint16`` and ``int16`` in NPY and NPZ) as bfloat16; other elements stay as they are.
-    header : {"auto", "yes", "no"}
-        Whether the first row of a table names its columns.
-    skipped : collection of str
-        Entries of a document that nobody will ask for: nothing in them is an error.
-    stdin : binary file, optional
-        What ``-`` reads; ``sys.stdin.buffer`` unless given.
-
-    Raises
-    ------
-    InputError
-        If there is no such file or member, or it is not what its format asks for.
-    UsageError
-        If `dtype` or `header` is not known.
+    The `dtype` ``bfloat16`` is for 2-byte elements of NPY and NPZ that have no type of their own;
+    `header` says whether the first row of a table names its columns. Nothing in the entries of a
+    document that are `skipped` is an error.
     """
     if not (dtype is None or (isinstance(dtype, str) and dtype == "bfloat16")):
         raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
     if header not in ("auto", "yes", "no"):
         raise UsageError(f"header: expected auto, yes or no; found {quoted(str(header))}")
     path, member = split_member(source)
-    if is_zarr(path):
-        contents: Contents = late("attncli.loading.zarr_folder", "read_zarr")(path)
-        return contents if member is None else _member(contents, member)
-    opened = open_source(path, stdin)._replace(
-        dtype=dtype, header=header, skipped=frozenset(skipped)
-    )
-    with refusals(opened.name):
-        contents = format_of(opened).read(opened)
-        return contents if member is None else _member(contents, member)
+    contents = _contents(path, stdin, dtype=dtype, header=header, skipped=frozenset(skipped))
+    if isinstance(contents, LoadedMapping) and contents.dump and [*contents.entries] == [""]:
+        alone = contents.entries[""]
+        contents = alone if isinstance(alone, LoadedArray) else contents
+    return contents if member is None else _member(contents, member)
 
 
 def read_array(
-    source: str,
-    *,
-    dtype: str | None = None,
-    header: str = "auto",
-    entry: str | None = None,
+    source: str, *, dtype: str | None = None, header: str = "auto", entry: str | None = None
 ) -> LoadedArray:
-    """Read what `source` names as one array; the options are those of `read`.
+    """Read what `source` names as one array: of a mapping, the array called `entry`.
 
-    Of a mapping, the array called ``entry`` is taken, if it has one of this name.
-
-    Raises
-    ------
-    InputError
-        If the file is a mapping, other than of one array without a name, as ``np.savez(file, a)``
-        writes it; the hint lists its members as ``FILE#NAME``.
+    A mapping of one array without a name, as ``np.savez(file, a)`` writes it, is that array.
     """
     contents = read(source, dtype=dtype, header=header)
     if isinstance(contents, LoadedArray):
@@ -129,52 +94,32 @@ def read_array(
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
 
 
-def describe(source: str, *, dtype: str | None = None) -> list[Member]:
-    """Return what a file holds; of NPY, NPZ and safetensors only the headers are read.
-
-    Where the file is one array, the name of its one member is empty. Elements that attncli cannot
-    compute with are no error here.
-    """
+def open_members(source: str, *, dtype: str | None = None) -> tuple[LoadedMapping, list[str]]:
+    """Return the entries of a file, one array under no name, and the names of those meant."""
     path, name = split_member(source)
-    if is_zarr(path):
-        members: list[Member] = late("attncli.loading.zarr_folder", "describe_zarr")(path)
-    else:
-        members = _members(open_source(path)._replace(dtype=dtype))
-    chosen = [one for one in members if name in {None, one.name}]
-    if not chosen:
-        raise InputError(f"{printable(path)} has no member {quoted(name or '')}")
-    return chosen
+    contents = _contents(path, dtype=dtype)
+    if isinstance(contents, LoadedArray):
+        contents = LoadedMapping({"": contents}, contents.name)
+    if name is not None and name not in contents.entries:
+        raise InputError(f"{printable(path)} has no member {quoted(name)}")
+    return contents, [*contents.entries] if name is None else [name]
 
 
-def _members(source: Source) -> list[Member]:
-    with refusals(source.name):
-        found = format_of(source)
-        if found.describe is not None:
-            return found.describe(source)
-        held = found.read(source)
-        entries = {"": held} if isinstance(held, LoadedArray) else held.entries
-        return [member(*item) for item in entries.items()]
+def describe(source: str, *, dtype: str | None = None) -> list[Member]:
+    """Return what a file holds; of NPY, NPZ, safetensors and Zarr only the headers are read."""
+    contents, names = open_members(source, dtype=dtype)
+    with refusals(contents.name):
+        return [contents.member(name) for name in names]
 
 
 def headers(source: str) -> list[Member]:
     """Return what the headers of a file say; nothing if its format has none, or it is a stream."""
     path = split_member(source)[0]
-    known = is_file(path) and format_of(open_source(path)).describe is not None
-    return describe(source) if known else []
+    return describe(source) if is_file(path) and format_of(open_source(path)).binary else []
 
 
 def split_member(source: str) -> tuple[str, str | None]:
-    """Split ``FILE#NAME`` into the file and the member; None where no member is named.
-
-    A file whose own name holds ``#`` comes first.
-
-    Examples
-    --------
-    >>> split_member("dump.npz#q")
-    ('dump.npz', 'q')
-    >>> split_member("q.csv")
-    ('q.csv', None)
-    """
+    """Split ``FILE#NAME`` into the file and the member, or None; a file named so comes first."""
     if "#" not in source or _exists(source):
         return source, None
     cuts = [at for at, letter in enumerate(source) if letter == "#"]
@@ -197,6 +142,15 @@ def two_streams() -> UsageError:
     """Return the error of what names standard input a second time."""
     msg = "standard input (-) can be read only once"
     return UsageError(msg, hint="read one of them from a file")
+
+
+def _contents(path: str, stdin: BinaryIO | None = None, **options: Any) -> Contents:
+    if is_zarr(path):
+        found: Contents = late("attncli.loading.zarr_folder", "read_zarr")(path)
+        return found
+    source = open_source(path, stdin)._replace(**options)
+    with refusals(source.name):
+        return format_of(source).read(source)
 
 
 def _exists(path: str) -> bool:
@@ -223,18 +177,3 @@ def _member(contents: Contents, name: str) -> LoadedArray:
 def _listed(contents: LoadedMapping, names: Collection[str]) -> str:
     file = "-" if contents.name == STANDARD_INPUT else contents.name
     return first_few([f"{file}#{printable(name)}" for name in names], _LISTED)
-
-
-def member(name: str, entry: object) -> Member:
-    """Return what an entry is."""
-    if isinstance(entry, LoadedArray):
-        return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
-    if isinstance(entry, list):
-        return Member(name, (len(entry),), "text", note=", ".join(map(str, entry)))
-    return Member(name, (), kind_of(entry), note=None if entry is None else str(entry))
-
-
-def kind_of(entry: object) -> str:
-    """Return the word for the kind of a single value: ``text``, ``null``, ``bool``."""
-    words = {str: "text", list: "text", type(None): "null", Unread: "summary"}
-    return words.get(type(entry), type(entry).__name__)

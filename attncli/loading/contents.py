@@ -6,12 +6,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attncli.numerics.dtypes import dtype_name
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.loading.info import Survey
 
-__all__ = ["Contents", "LazyEntries", "LoadedArray", "LoadedMapping", "Member", "Unread"]
+__all__ = [
+    "Contents",
+    "LazyEntries",
+    "LoadedArray",
+    "LoadedMapping",
+    "Member",
+    "Unread",
+    "kind_of",
+    "member_of",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +42,21 @@ class LoadedArray:
     is_table: bool = False
 
 
+class Member(NamedTuple):
+    """One entry of a file, without a ``name`` where the file is one array.
+
+    The ``shape`` is empty where the entry is one value, and the ``dtype`` is the format's own word
+    (``F8_E4M3``) where attncli cannot read the elements. The ``note`` is its single value, words,
+    labels, or why it is not read.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    numbers: Survey | None = None
+    note: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedMapping:
     """Named entries of a file, which are read when they are asked for in binary formats.
@@ -38,7 +64,8 @@ class LoadedMapping:
     An entry is a `LoadedArray`, or what the file says: bool, int, float, str, None, a list of str
     (labels), or `Unread`. File names in it are relative to the ``folder``. A ``dump`` was written
     by a program (NPZ, safetensors, PyTorch), with whatever else it had at hand. ``metadata`` is
-    what the header of a safetensors file says beside the tensors.
+    what the header of a safetensors file says beside the tensors, and ``header`` tells of an entry
+    without reading it.
     """
 
     entries: Mapping[str, object]
@@ -46,6 +73,11 @@ class LoadedMapping:
     folder: str = "."
     dump: bool = False
     metadata: Mapping[str, str] | None = None
+    header: Callable[[str], Member] | None = None
+
+    def member(self, name: str) -> Member:
+        """Return what an entry is, by its header if it has one."""
+        return self.header(name) if self.header else member_of(name, self.entries[name])
 
 
 class LazyEntries(Mapping[str, object]):
@@ -77,20 +109,19 @@ class Unread:
         return "not read"
 
 
-class Member(NamedTuple):
-    """One entry of a file.
+def member_of(name: str, entry: object) -> Member:
+    """Return what an entry is that was read."""
+    if isinstance(entry, LoadedArray):
+        return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
+    if isinstance(entry, list):
+        return Member(name, (len(entry),), "text", note=", ".join(map(str, entry)))
+    return Member(name, (), kind_of(entry), note=None if entry is None else str(entry))
 
-    The ``name`` is empty where the file is one array, the ``shape`` where the entry is one value.
-    The dtype is ``float32``, ``bfloat16``, …, ``text``, ``null``, ``summary`` for what is not read,
-    or the format's own word (``F8_E4M3``) where attncli cannot read the elements. The ``note`` is
-    its single value, words, labels, or why it is not read.
-    """
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    numbers: Survey | None = None
-    note: str | None = None
+def kind_of(entry: object) -> str:
+    """Return the word for the kind of a single value: ``text``, ``null``, ``bool``."""
+    words = {str: "text", list: "text", type(None): "null", Unread: "summary"}
+    return words.get(type(entry), type(entry).__name__)
 
 
 Contents = LoadedArray | LoadedMapping

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +11,8 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.errors.text import printable
-from attncli.loading import describe, headers, member, read, split_member
-from attncli.loading.contents import LoadedArray, LoadedMapping, Member
+from attncli.loading import open_members
+from attncli.loading.contents import LoadedArray, LoadedMapping, Member, member_of
 from attncli.loading.number import is_attempt
 from attncli.loading.pictures import picture_format, read_texts
 from attncli.loading.source import is_file, open_source
@@ -67,7 +65,9 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
     if picture is not None:
         return picture
     try:
-        members = _surveyed(source, dtype) if numbers else describe(source, dtype=dtype)
+        contents, names = open_members(source, dtype=dtype)
+        tell = _surveyed if numbers else LoadedMapping.member
+        members = [tell(contents, name) for name in names]
     except InputError:
         words = _labels(source)
         if words is None:
@@ -77,13 +77,7 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
 
 
 def survey(array: npt.NDArray[Any]) -> Survey:
-    """Return the range of an array and the counts of its non-finite numbers.
-
-    Examples
-    --------
-    >>> survey(np.array([1.0, -np.inf, 3.0]))
-    Survey(minimum=1.0, maximum=3.0, nan=0, inf=0, minus_inf=1)
-    """
+    """Return the range of an array and the counts of its non-finite numbers."""
     minima, maxima, odd = [], [], np.zeros(3, np.int64)
     for block in map(readable, _blocks(array)):
         finite = block[np.isfinite(block)] if block.dtype.kind == "f" else block
@@ -105,22 +99,15 @@ def _blocks(array: npt.NDArray[Any] | Chunked) -> Iterator[npt.NDArray[Any]]:
 
 
 def _picture(source: str) -> FileInfo | None:
-    path = Path(source)
-    try:
-        if not path.is_file():
-            return None
-        with path.open("rb") as stream:
-            kind = picture_format(stream.read(_HEAD))
-            if kind is None:
-                return None
-            stream.seek(0)
-            texts = read_texts(stream.read(_MOST_PICTURE))
-    except InputError as error:
-        raise InputError(f"{printable(source)}: {error.message}") from error
-    except (OSError, ValueError):
-        # What cannot be opened is told in one place, where every file is opened.
+    opened = open_source(source) if is_file(source) else None
+    kind = opened and picture_format(opened.part(0, _HEAD))
+    if opened is None or kind is None:
         return None
-    return FileInfo(printable(source), texts=texts, picture=kind)
+    try:
+        texts = read_texts(opened.part(0, _MOST_PICTURE))
+    except InputError as error:
+        raise InputError(f"{opened.name}: {error.message}") from error
+    return FileInfo(opened.name, texts=texts, picture=kind)
 
 
 def _labels(source: str) -> tuple[str, ...] | None:
@@ -139,37 +126,23 @@ def _labels(source: str) -> tuple[str, ...] | None:
     return words if lines or len(words) > 1 else None
 
 
-def _surveyed(source: str, dtype: str | None) -> list[Member]:
-    try:
-        contents = read(source, dtype=dtype)
-    except InputError as error:
-        # The header of an array of objects, say, tells what it is all the same.
-        if not (known := _headers(source)):
-            raise
-        return [one._replace(note=error.message) for one in known.values()]
-    if isinstance(contents, LoadedArray):
-        return [_with_numbers(split_member(source)[1] or "", contents)]
-    return [_entry(source, name, contents) for name in contents.entries]
-
-
-def _headers(source: str) -> dict[str, Member]:
-    """Return what the headers say; nothing where they are broken."""
-    with suppress(InputError):
-        return {member.name: member for member in headers(source)}
-    return {}
-
-
-def _entry(source: str, name: str, contents: LoadedMapping) -> Member:
+def _surveyed(contents: LoadedMapping, name: str) -> Member:
+    """Return what an entry is, with the range of its numbers; or why it is not read."""
     try:
         entry = contents.entries[name]
     except InputError as error:
-        known = _headers(split_member(source)[0])
-        return known.get(name, Member(name, (), "?"))._replace(note=error.message)
-    return _with_numbers(name, entry) if isinstance(entry, LoadedArray) else member(name, entry)
-
-
-def _with_numbers(name: str, array: LoadedArray) -> Member:
-    named = {"rows": array.row_labels, "columns": array.column_labels}
+        # The header of an array of objects, say, tells what it is all the same.
+        return _by_header(contents, name)._replace(note=error.message)
+    told = member_of(name, entry)
+    if not isinstance(entry, LoadedArray):
+        return told
+    named = {"rows": entry.row_labels, "columns": entry.column_labels}
     labels = [f"{what}: {', '.join(words)}" for what, words in named.items() if words]
-    note = "; ".join(labels) or None
-    return member(name, array)._replace(numbers=survey(array.values), note=note)
+    return told._replace(numbers=survey(entry.values), note="; ".join(labels) or None)
+
+
+def _by_header(contents: LoadedMapping, name: str) -> Member:
+    try:
+        return contents.member(name)
+    except InputError:
+        return Member(name, (), "?")

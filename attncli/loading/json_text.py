@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-__all__ = ["json_tree", "read_json", "read_settings"]
+__all__ = ["json_tree", "read", "read_settings"]
 
 # A problem has some forty keys, the header of a checkpoint four for each tensor.
 _MOST_KEYS = 400_000
@@ -35,12 +35,8 @@ class _TwinError(Exception):
     """A key that stands twice in a mapping; raised inside the parser, which knows no place."""
 
 
-def read_json(source: Source) -> Contents:
-    """Read a JSON document: nested lists are arrays, a mapping is a problem.
-
-    ``null`` in a list of numbers is −inf, as ``attncli compute --format json`` writes it; the
-    words ``NaN`` and ``Infinity`` are numbers.
-    """
+def read(source: Source) -> Contents:
+    """Read a JSON document: nested lists are arrays, a mapping is a problem, ``null`` is −inf."""
     document = Document(source, source.text(), _find)
     with no_collection():
         return contents(document, _tree(document))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from attncli.errors import InputError, warn
 from attncli.errors.text import printable, quoted
-from attncli.loading.contents import LoadedArray, Member
+from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping, Member
 from attncli.numerics.dtypes import (
     BFLOAT16,
     as_bfloat16,
@@ -32,11 +33,10 @@ __all__ = [
     "MOST_AXES",
     "Header",
     "check_shape",
-    "describe_npy",
     "entry_of",
     "in_native_order",
+    "read",
     "read_header",
-    "read_npy",
 ]
 
 # A file can hold no more; and the product of a million sizes takes minutes.
@@ -135,8 +135,8 @@ class Header(NamedTuple):
         return InputError(f"{name}: expected real numbers; found {what} {shown}", hint=hint)
 
 
-def read_npy(source: Source) -> LoadedArray:
-    """Read the array of an NPY file; a regular file is mapped, not read.
+def read(source: Source) -> LoadedMapping:
+    """Read the header of an NPY file, whose array has no name; a regular file is mapped, not read.
 
     References
     ----------
@@ -144,6 +144,12 @@ def read_npy(source: Source) -> LoadedArray:
     """
     with source.open() as stream:
         header = read_header(stream, source.name)
+    entries = LazyEntries([""], lambda _: _array(source, header))
+    told = partial(header.member, dtype=source.dtype)
+    return LoadedMapping(entries, source.name, source.folder, dump=True, header=told)
+
+
+def _array(source: Source, header: Header) -> LoadedArray:
     stored = header.check(source.size, source.name, source.dtype)
     if stored.kind == "U":
         raise header.unreadable(source.name)
@@ -154,12 +160,6 @@ def read_npy(source: Source) -> LoadedArray:
     if values.dtype.names and values.dtype != BFLOAT16:
         return _columns(values, source.name)
     return LoadedArray(values, source.name)
-
-
-def describe_npy(source: Source) -> list[Member]:
-    """Return the shape and dtype that the header gives."""
-    with source.open() as stream:
-        return [read_header(stream, source.name).member("", source.dtype)]
 
 
 def read_header(stream: BinaryIO, name: str) -> Header:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterator
 
-__all__ = ["describe_npz", "read_npz"]
+__all__ = ["read"]
 
 _MAX_MEMBERS = 10_000
 # Members of Excel's files, and of LibreOffice's.
@@ -36,7 +36,7 @@ _CHUNK = 2**20
 _STORED, _DEFLATED = 0, 8
 
 
-def read_npz(source: Source) -> LoadedMapping:
+def read(source: Source) -> LoadedMapping:
     """Read the directory of an NPZ file; each member is read when it is asked for."""
     with _damage(source), ExitStack() as files:
         archive = files.enter_context(_archive(source))
@@ -46,21 +46,15 @@ def read_npz(source: Source) -> LoadedMapping:
     def entry(name: str) -> object:
         return _read_member(source, archive, name)
 
+    def header(name: str) -> Member:
+        with _damage(source), archive.open(f"{name}.npy") as stream:
+            found = read_header(cast("Any", stream), _full_name(source, name))
+        return found.member(name, source.dtype)
+
     entries = LazyEntries(names, entry)
     # Kept open: to read the directory again for each of thousands of members takes minutes.
     weakref.finalize(entries, kept_open.close)
-    return LoadedMapping(entries, source.name, source.folder, dump=True)
-
-
-def describe_npz(source: Source) -> list[Member]:
-    """Return the shape and dtype of every member, from the headers alone."""
-    with _damage(source), _archive(source) as archive:
-        members = []
-        for name in _member_names(archive, source):
-            with archive.open(f"{name}.npy") as stream:
-                header = read_header(cast("Any", stream), _full_name(source, name))
-            members.append(header.member(name, source.dtype))
-    return members
+    return LoadedMapping(entries, source.name, source.folder, dump=True, header=header)
 
 
 class _Bounded(io.BufferedReader):

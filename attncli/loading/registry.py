@@ -12,7 +12,7 @@ from attncli.loading.source import BOM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.loading.contents import Contents, Member
+    from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
 __all__ = ["AS_CSV", "format_of"]
@@ -64,16 +64,12 @@ _JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
 
 
 class Format(NamedTuple):
-    """One format: its first bytes (certain if ``binary``) or its suffix, and how to read it.
-
-    `describe` says what the file holds from its headers; None where only reading tells.
-    """
+    """One format: its suffixes, its first bytes (certain if ``binary``), and how to read it."""
 
     name: str
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool]
     read: Callable[[Source], Contents]
-    describe: Callable[[Source], list[Member]] | None = None
     binary: bool = False
 
 
@@ -95,36 +91,24 @@ def _begins_as_yaml(head: bytes) -> bool:
     return False
 
 
-def _format(
-    name: str,
-    suffixes: str,
-    begins: Callable[[bytes], bool],
-    functions: str,
-    *,
-    binary: bool = False,
-) -> Format:
-    """Return a format whose functions, ``module read describe``, are imported when called."""
-    module, *names = functions.split()
-    found = [late(f"attncli.loading.{module}", function) for function in names]
-    return Format(name, tuple(suffixes.split()), begins, found[0], (*found[1:], None)[0], binary)
+def _reader(module: str) -> Callable[[Source], Contents]:
+    return late(f"attncli.loading.{module}", "read")
 
 
 FORMATS = (
-    _format("PyTorch", "", _like(_TORCH), "torch_file read_torch", binary=True),
-    _format("NPY", ".npy", _like(_NPY), "npy read_npy describe_npy", binary=True),
-    _format("NPZ", ".npz", _like(_ZIP), "npz read_npz describe_npz", binary=True),
-    _format(
-        "safetensors",
-        ".safetensors",
-        _like(_SAFETENSORS),
-        "safetensors read_safetensors describe_safetensors",
-        binary=True,
+    Format("PyTorch", (), _like(_TORCH), _reader("torch_file"), binary=True),
+    Format("NPY", (".npy",), _like(_NPY), _reader("npy"), binary=True),
+    Format("NPZ", (".npz",), _like(_ZIP), _reader("npz"), binary=True),
+    Format(
+        "safetensors", (".safetensors",), _like(_SAFETENSORS), _reader("safetensors"), binary=True
     ),
-    _format("JSON", ".json", _begins_as_json, "json_text read_json"),
-    _format("YAML", ".yaml .yml", _begins_as_yaml, "yaml_text read_yaml"),
-    _format("CSV", ".csv .tsv", bool, "table read_table"),
+    Format("JSON", (".json",), _begins_as_json, _reader("json_text")),
+    Format("YAML", (".yaml", ".yml"), _begins_as_yaml, _reader("yaml_text")),
+    Format("CSV", (".csv", ".tsv"), bool, _reader("table")),
 )
-_CHECKPOINT_INDEX = _format("index", "", _begins_as_json, "safetensors read_index describe_index")
+_CHECKPOINT_INDEX = Format(
+    "index", (), _begins_as_json, late("attncli.loading.safetensors", "read_index"), binary=True
+)
 
 
 def format_of(source: Source) -> Format:

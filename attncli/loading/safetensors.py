@@ -22,7 +22,7 @@ from attncli.loading.npy import LARGEST, MOST_AXES, check_shape, entry_of, in_na
 from attncli.loading.source import Source, open_source, refusals
 from attncli.numerics.dtypes import BFLOAT16, dtype_name
 
-__all__ = ["describe_index", "describe_safetensors", "read_index", "read_safetensors"]
+__all__ = ["read", "read_index"]
 
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
@@ -40,7 +40,7 @@ class _Tensor(NamedTuple):
     end: int
 
 
-def read_safetensors(source: Source) -> LoadedMapping:
+def read(source: Source) -> LoadedMapping:
     """Read the header of a safetensors file; each tensor is mapped when asked for.
 
     References
@@ -53,15 +53,15 @@ def read_safetensors(source: Source) -> LoadedMapping:
         with refusals(source.name):
             return _read_tensor(source, name, tensors[name])
 
+    def header(name: str) -> Member:
+        dtype = tensors[name].dtype
+        word = dtype_name(_DTYPES[dtype]) if dtype in _DTYPES else dtype
+        return Member(name, tensors[name].shape, word)
+
     entries = LazyEntries(tensors, entry)
-    return LoadedMapping(entries, source.name, source.folder, dump=True, metadata=metadata)
-
-
-def describe_safetensors(source: Source) -> list[Member]:
-    """Return the shape and dtype of every tensor, from the header."""
-    tensors, _ = _header(source)
-    words = {dtype: dtype_name(stored) for dtype, stored in _DTYPES.items()}
-    return [Member(name, t.shape, words.get(t.dtype, t.dtype)) for name, t in tensors.items()]
+    return LoadedMapping(
+        entries, source.name, source.folder, dump=True, metadata=metadata, header=header
+    )
 
 
 def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
@@ -147,25 +147,24 @@ def read_index(source: Source) -> LoadedMapping:
 
     @cache
     def held(file: str) -> LoadedMapping:
-        return read_safetensors(_beside(source, file))
+        beside = open_source(str(Path(source.folder) / file))
+        return read(beside._replace(dtype=source.dtype))
 
-    def entry(name: str) -> object:
+    def holder(name: str) -> LoadedMapping:
         contents = held(places[name])
         if name not in contents.entries:
             what = f"holds no {printable(name)}, though {source.name} says so"
             raise InputError(f"{contents.name} {what}")
-        return contents.entries[name]
+        return contents
 
-    return LoadedMapping(LazyEntries(places, entry), source.name, source.folder, dump=True)
-
-
-def describe_index(source: Source) -> list[Member]:
-    """Return the shape and dtype of every tensor, from the headers of its file."""
-    places = _places(source)
-    members: dict[str, Member] = {}
-    for file in dict.fromkeys(places.values()):
-        members |= {member.name: member for member in describe_safetensors(_beside(source, file))}
-    return [members[name] for name in places if name in members]
+    entries = LazyEntries(places, lambda name: holder(name).entries[name])
+    return LoadedMapping(
+        entries,
+        source.name,
+        source.folder,
+        dump=True,
+        header=lambda name: holder(name).member(name),
+    )
 
 
 def _places(source: Source) -> dict[str, str]:
@@ -179,7 +178,3 @@ def _places(source: Source) -> dict[str, str]:
             what = f"expected the name of a file beside it for {printable(name)}"
             raise InputError(f"{source.name}: {what}; found {quoted(str(file))}")
     return places
-
-
-def _beside(source: Source, file: str) -> Source:
-    return open_source(str(Path(source.folder) / file))._replace(dtype=source.dtype)

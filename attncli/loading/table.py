@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["read_table"]
+__all__ = ["read"]
 
 # Among labels with NUL between them, one that does not begin as a word, as every number does.
 _NO_LETTER = re.compile(r"(?:\A|\0)(?![^\W\d_iInN])")
@@ -54,7 +54,7 @@ _LENGTH = "every row has as many cells as the first one; begin titles and commen
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
 
 
-def read_table(source: Source) -> LoadedArray:
+def read(source: Source) -> LoadedArray:
     """Read a table of numbers, or of bool where every cell is true or false."""
     table = open_table(source)
     if table.decimal_commas:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["read_torch"]
+__all__ = ["read"]
 
 # For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
 _CONVERT = (
@@ -35,7 +35,7 @@ _MOST_DESCRIBED, _MOST_TENSORS = 16 * 2**20, 100_000
 _MOST_LEVELS = 8
 
 
-def read_torch(source: Source) -> Contents:
+def read(source: Source) -> Contents:
     """Read the tensors of a PyTorch file, which are mapped and not read."""
     _check_archive(source)
     try:

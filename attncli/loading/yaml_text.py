@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-__all__ = ["read_yaml", "yaml_words"]
+__all__ = ["read", "yaml_words"]
 
 # The parser takes two microseconds for each of them.
 _MOST = 300_000
@@ -30,13 +30,10 @@ _DOTTED = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 _TAG_LINE = re.compile(r"^%TAG\b", re.MULTILINE)
 
 
-def read_yaml(source: Source) -> Contents:
+def read(source: Source) -> Contents:
     """Read a YAML document: nested lists are arrays, a mapping is a problem.
 
-    Numbers are those of the other text formats, so that ``1e-3`` is a number, ``010`` is ten and
-    ``1:30`` is a word; ``.inf`` and ``.nan`` are numbers too. An alias is what it stands for, and
-    counts as much. Tags, keys that stand twice, several documents and absurd depth are refused as
-    soon as they are met.
+    Numbers are those of the other text formats: ``1e-3`` is one, ``010`` is ten, ``1:30`` a word.
     """
     document = Document(source, source.text(), _find)
     with no_collection():

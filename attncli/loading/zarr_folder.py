@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,41 +13,24 @@ from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping, Me
 from attncli.numerics.chunked import Chunked
 from attncli.numerics.dtypes import dtype_name
 
-if TYPE_CHECKING:
-    from attncli.loading.contents import Contents
-
-__all__ = ["describe_zarr", "read_zarr"]
+__all__ = ["read_zarr"]
 
 # Bytes: smaller arrays are read whole, as masks and sinks are.
 _SMALL = 1 << 20
 
 
-def read_zarr(path: str) -> Contents:
-    """Return the array of a folder, or its arrays; large ones stay on disk (`Chunked`).
+def read_zarr(path: str) -> LoadedMapping:
+    """Return the arrays of a folder, one array under no name; large ones stay on disk."""
+    found, name = _opened(path), printable(path)
+    arrays = dict(sorted(found.arrays())) if hasattr(found, "keys") else {"": found}
 
-    Raises
-    ------
-    InputError
-        Zarr is not installed, or cannot read it.
-    """
-    found = _opened(path)
-    if not hasattr(found, "keys"):
-        return _loaded(found, printable(path))
-    arrays = _arrays(found)
-    return LoadedMapping(
-        LazyEntries(
-            arrays, lambda name: _loaded(arrays[name], f"{printable(path)}#{printable(name)}")
-        ),
-        printable(path),
-        dump=True,
-    )
+    def entry(member: str) -> LoadedArray:
+        return _loaded(arrays[member], f"{name}#{printable(member)}" if member else name)
 
+    def header(member: str) -> Member:
+        return Member(member, arrays[member].shape, dtype_name(arrays[member].dtype))
 
-def describe_zarr(path: str) -> list[Member]:
-    """Return what the folder holds, without reading a chunk."""
-    found = _opened(path)
-    arrays = _arrays(found) if hasattr(found, "keys") else {"": found}
-    return [Member(name, each.shape, dtype_name(each.dtype)) for name, each in arrays.items()]
+    return LoadedMapping(LazyEntries(arrays, entry), name, dump=True, header=header)
 
 
 def _opened(path: str) -> Any:
@@ -64,10 +47,6 @@ def _opened(path: str) -> Any:
     except Exception as error:  # zarr raises its own kinds of errors, and those of JSON
         words = " ".join(str(error).split())
         raise InputError(f"{printable(path)} cannot be read as Zarr: {words}") from error
-
-
-def _arrays(group: Any) -> dict[str, Any]:
-    return dict(sorted(group.arrays()))
 
 
 def _loaded(array: Any, name: str) -> LoadedArray:
