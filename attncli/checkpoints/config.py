@@ -56,8 +56,7 @@ class Model(NamedTuple):
 class LayerConfig(NamedTuple):
     """How a layer attends: arguments of `attncli.pose`, and what is known of its norms.
 
-    ``norm`` is added to the stored weights of the norms of query and key; None where there are no
-    norms. ``width`` is the width of a head. It is compared with that of the layer.
+    ``norm`` is added to the stored weights of the norms of query and key, and None without norms.
     """
 
     options: Options
@@ -80,21 +79,10 @@ def layer_config(
     tokens: int | None = None,
     given: Collection[str] = (),
 ) -> LayerConfig:
-    """Return how a layer attends in its model.
+    """Return how the layer with this ``prefix`` attends in its model.
 
-    ``prefix`` is that of the layer's members, whose number is the layer's; ``file`` is how errors
-    name the configuration. The rotary embeddings of some models depend on the count of ``tokens``.
-    What options that are ``given`` replace is not read.
-
-    Raises
-    ------
-    UsageError
-        The type of the model is unknown, or an entry is not what it should be.
-
-    Warns
-    -----
-    AttnWarning
-        The model does something that attncli does not apply.
+    The rotary embeddings of some models depend on the count of ``tokens``; nothing is read that an
+    option of those ``given`` replaces.
     """
     own = _part(config, prefix)
     kind = own.get("model_type")
@@ -116,7 +104,7 @@ def layer_config(
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration says of a layer of a known model; see `layer_config`."""
+    """What a configuration says of a layer of a known model."""
 
     config: Mapping[str, Any]
     prefix: str
@@ -125,10 +113,7 @@ class Settings:
     tokens: int | None
 
     def value(self, *names: str) -> Any:
-        """Return the first of some entries that is there, perhaps in the part on attention.
-
-        An entry of null is none; one that is not there is what Transformers takes for it.
-        """
+        """Return the first of some entries that is not null, or what Transformers takes for it."""
         inner = self.config.get("attn_config")
         parts = [self.config, inner if isinstance(inner, dict) else {}]
         found = [part[name] for part in parts for name in names if part.get(name) is not None]
@@ -231,13 +216,13 @@ class Settings:
 
     @property
     def width(self) -> int | None:
-        """Of a head."""
+        """The width of a head."""
         width, heads, all_of = self.count("head_dim"), self.heads(), self.count(*_WIDTHS)
         return width or (max(1, all_of // heads) if heads and all_of else None)
 
     @property
     def known_width(self) -> int:
-        """The same, where it is needed."""
+        """The width of a head, or an error."""
         if self.width is None:
             raise UsageError(f"{self.file}: expected head_dim, or {_WIDTHS[0]} and {_HEADS[0]}")
         return self.width

@@ -1,8 +1,4 @@
-"""One attention layer of a checkpoint: chosen by its prefix, read the right way round.
-
-Members are asked for by name, and only those of the chosen layer, so that a lazy mapping
-reads nothing else.
-"""
+"""One attention layer of a checkpoint: chosen by its prefix, read the right way round."""
 
 from __future__ import annotations
 
@@ -36,10 +32,9 @@ _THIRDS = (1, 1)
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide a layer's vectors are, all heads together, and X, the ``embedding``.
+    """How wide X (the ``embedding``) is, and query, key and value of all heads together.
 
-    Where only the number of heads says how query, key and value share a joint matrix, its width is
-    ``joint``, and theirs are None.
+    ``joint`` is the width of one matrix that only the number of heads could cut into the three.
     """
 
     embedding: int
@@ -51,16 +46,7 @@ class Widths:
 
 
 def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer:
-    """Return the layer that a prefix names, or the only one.
-
-    The prefix is the beginning of the layer's names, enough of it to leave one layer; ``file`` is
-    how errors name the checkpoint.
-
-    Raises
-    ------
-    InputError, UsageError
-        There is no attention layer that attncli knows, or there are several.
-    """
+    """Return the layer that a prefix, or enough of it, names; or the only one."""
     layers = find_layers(names)
     if not layers:
         raise _unknown(names, file)
@@ -90,14 +76,7 @@ def read_layer(
 ) -> dict[str, Array]:
     """Return the projections of a layer, weights as (in, out), ``wo``, ``bo`` and ``sinks``.
 
-    ``fetch`` is called once for each member of this layer, and for no other. A joint matrix is cut
-    by ``heads`` and ``kv_heads``, unless it is made of three as wide as X.
-
-    Raises
-    ------
-    ShapeError, UsageError
-        A weight is no matrix, or a joint one cannot be cut into three, or nobody says by how many
-        heads.
+    A joint matrix is cut by the heads, unless it is three as wide as X.
     """
     read: dict[str, Array] = {}
     whole = {name: fetch(name) for name in dict.fromkeys(layer.members.values())}

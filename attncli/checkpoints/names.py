@@ -68,10 +68,8 @@ class Layer:
     """One attention layer, by the names of its members, which begin with ``prefix`` and a point.
 
     ``members`` has those of ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo`` and
-    ``sinks`` that there are; three share one member where they are packed. ``frequencies`` is the
-    member with the angles of a rotary embedding, ``norms`` has ``q_norm`` and ``k_norm``, and
-    ``norm_before`` the ``weight`` and ``bias`` of the norm through which the layer's input went.
-    What attncli ignores is ``not_applied``; so are the norms, unless a configuration explains them.
+    ``sinks`` that there are; packed parts share one. ``frequencies`` are those of a rotary
+    embedding, ``norms`` are of query and key, and ``norm_before`` is in front of the layer.
     """
 
     prefix: str
@@ -89,14 +87,7 @@ class Layer:
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
-    """Return the attention layers among the names of all members of a checkpoint, in its order.
-
-    Examples
-    --------
-    >>> names = ["h.0.q_proj.weight", "h.0.k_proj.weight", "h.0.v_proj.weight"]
-    >>> [(layer.prefix, layer.family) for layer in find_layers(names)]
-    [('h.0', 'Llama')]
-    """
+    """Return the attention layers among the names of all members of a checkpoint, in its order."""
     known = set(names)
     ordered = sorted(known)
     found = (next(_layers_at(name, known, ordered), None) for name in names)

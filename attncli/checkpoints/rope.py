@@ -1,8 +1,4 @@
-"""How a model rotates query and key, by its configuration.
-
-The frequencies of models that were trained on short texts and read longer ones are those of
-Transformers, under ``rope_type``.
-"""
+"""How a model rotates query and key, by its configuration, as Transformers does it."""
 
 from __future__ import annotations
 
@@ -33,11 +29,9 @@ _MOST_FACTOR = 1e6
 
 
 class Rotary(NamedTuple):
-    """What is known of a model's rotary embedding, as its configuration has it.
+    """What a configuration says of a rotary embedding of ``width`` components.
 
-    ``width`` components are rotated. ``trained`` is the length of texts that the model was trained
-    with, where the ``parameters`` have none, and ``reach`` that of the longest that it is for, each
-    None where nothing says so; ``tokens`` is the length of this text.
+    ``trained`` is the length of the texts of the training, ``reach`` the longest length allowed.
     """
 
     width: int
@@ -90,11 +84,7 @@ class Rotary(NamedTuple):
 
 
 def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool) -> dict[str, Any]:
-    """Return the options that rotate as the model does.
-
-    ``width`` is that of a head, ``scale`` that of the scores, since some models multiply query and
-    key. Where the layer is ``sliding``, and sees only keys that are near, some have other angles.
-    """
+    """Return the options that rotate heads as the model does; ``scale`` is that of the scores."""
     parameters = _parameters(settings, sliding=sliding)
     base = _base(settings, parameters, sliding=sliding)
     rotated = _rotated(settings, parameters, width)

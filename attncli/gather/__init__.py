@@ -52,26 +52,10 @@ def gather(
     more: Collection[str] = (),
     threads: int | None = None,
 ) -> Gathered | Finished:
-    """Read files and join them with options.
+    """Read files and join them with options, which win over a problem file, as in `attncli.load`.
 
-    ``files``, ``options``, ``without``, ``dtype``, ``layer``, ``call`` and ``header`` are those of
-    `attncli.load`; options win over a problem file, and what they replace is not read.
-
-    Parameters
-    ----------
-    kind : {"weights", "scores"}
-        What a single array is, and what counts in a document without query and key.
-    saved : bool
-        An output that a program saved beside its queries and keys is meant, not these.
-    more : collection of str
-        What else is read, perhaps out of the same file.
-    threads : int, optional
-        For projections.
-
-    Raises
-    ------
-    InputError, UsageError
-        A file cannot be read as what it should be; a wrong number of files, or an unknown option.
+    A single array is of the ``kind``. With ``saved``, an output that a program saved beside its
+    queries and keys is meant, not these; ``more`` is what else is read, perhaps of the same file.
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     refuse_two_streams((*files, *given.values(), *more))

@@ -1,7 +1,4 @@
-"""Self-attention and cross-attention: embeddings and weights become query, key and value.
-
-What stands between the files (`attncli.gather.reader`) and the arguments of `attncli.pose`.
-"""
+"""Self-attention and cross-attention: embeddings and weights become query, key and value."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
 
 
 def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
-    """Replace embeddings and weights by the query, key and value that they make, if there are any.
-
-    The embeddings are ``x``, or ``query``, ``key`` and perhaps ``value`` of cross-attention.
-    """
+    """Replace embeddings and weights by the query, key and value that they make."""
     arguments, sources = gathered.arguments, gathered.sources
     _transpose(arguments, sources)
     given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}

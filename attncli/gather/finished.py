@@ -37,9 +37,8 @@ _SQUARE = 2
 class Finished(NamedTuple):
     """Weights or scores (…, L, S) that were computed before: all that a picture needs.
 
-    ``inputs`` are the files that were read, without ``#NAME``. Three axes are (B, L, S) where they
-    are ``batched``, else (H, L, S). ``hidden`` says which keys are hidden, where scores say so.
-    ``remark`` says for titles what was done to them since.
+    Three axes are (B, L, S) where they are ``batched``, else (H, L, S). ``hidden`` says which keys
+    are hidden, where scores say so, and ``remark`` what was done to the values since.
     """
 
     values: npt.NDArray[Any]
@@ -64,13 +63,7 @@ class Finished(NamedTuple):
         return sizes.get("b", 1), sizes.get("h", 1)
 
     def weights(self, picked: Picked) -> Array:
-        """Return them as finished weights (B, H, L, S); warn of a row that adds up to more than 1.
-
-        Raises
-        ------
-        ShapeError, DataError
-            The array is not (…, L, S), or a weight is negative or not finite.
-        """
+        """Return finished weights (B, H, L, S); warn of a row that adds up to more than 1."""
         weights = self._four_axes("weights", picked)
         if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
             finite = np.isfinite(weights)
@@ -87,13 +80,7 @@ class Finished(NamedTuple):
         return weights
 
     def scores(self, picked: Picked) -> Array:
-        """Return them as finished scores (B, H, L, S).
-
-        Raises
-        ------
-        ShapeError, DataError
-            The array is not (…, L, S), or a score is NaN or +inf.
-        """
+        """Return finished scores (B, H, L, S)."""
         scores = self._four_axes("scores", picked)
         wrong = ~(scores < np.inf)
         if wrong.any():
@@ -122,7 +109,7 @@ class Finished(NamedTuple):
         return self._of_those(values, picked)
 
     def _of_those(self, array: Array, picked: Picked) -> Array:
-        """Return an array (…, L, S) as (B, H, L, S), with the batch entries and heads picked."""
+        """Return an array as (B, H, L, S), with the batch entries and heads picked."""
         array = array.reshape(*self.counts, *array.shape[-2:])
         for axis, indices in enumerate(picked):
             if indices is not None:
@@ -141,11 +128,7 @@ class Finished(NamedTuple):
 
 
 def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: bool) -> bool:
-    """Return whether a document stands for an output that it holds.
-
-    Options that say how to compute an output ask for another one. With ``saved``, an output that a
-    program saved beside its queries and keys is meant, not these.
-    """
+    """Return whether a document stands for an output in it, and no option asks for another."""
     if kind not in document.entries or reader.left.takes(kind):
         return False
     given = {*reader.given}

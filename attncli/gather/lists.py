@@ -66,13 +66,7 @@ def _member(file: str, name: str) -> object:
 
 
 def _is_meant_as_file(text: str) -> bool:
-    """Return whether a lone word names a file of labels even where there is none.
-
-    Examples
-    --------
-    >>> _is_meant_as_file("labels.json"), _is_meant_as_file("</s>")
-    (True, False)
-    """
+    """Return whether a word names a file of labels even where there is none, as x.json."""
     return "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
 
 
@@ -89,10 +83,7 @@ def check_labels(name: str, labels: Iterable[str] | None) -> None:
 
 
 def number_list(name: str, text: str) -> list[float] | None:
-    """Return the numbers of ``"3,5"``, or None where it names a file instead.
-
-    Of a window, ``none`` is −1: unbounded.
-    """
+    """Return the numbers of ``"3,5"``, or None where it names a file; ``none`` is −1."""
     parts = [part.strip() for part in text.split(",")]
     if name == "window":
         parts = ["-1" if part == "none" else part for part in parts]

@@ -52,11 +52,9 @@ _LAYERED = (*INPUTS, "x")
 class Gathered:
     """What the files and options say, not yet checked against each other.
 
-    ``arguments`` are those of `attncli.pose`, and ``sources`` the file of each that has one;
-    ``inputs`` are all files that were read, without ``#NAME``. ``value_columns`` are the names of
-    the columns of value, ``projected`` what query, key and value were made from, and
-    ``norm_before`` the ``weight`` and ``bias`` of the norm in front of a checkpoint's layer.
-    ``upstream`` has what reads ``dcontext`` and ``dlse``, where the problem file holds them.
+    ``arguments`` are those of `attncli.pose`, ``sources`` the file of each, ``inputs`` all files
+    read. ``projected`` is what query, key and value were made from, ``norm_before`` the norm in
+    front of a checkpoint's layer, and ``upstream`` reads ``dcontext`` and ``dlse``.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -78,9 +76,7 @@ class Gathered:
 class Reader:
     """Reads files and notes what they say, and where each thing came from.
 
-    The options that are ``given`` win over a file, in which some names are ``left`` out. ``dtype``
-    and ``header`` are those of `attncli.loading.read`; ``layer`` is taken of arrays that hold
-    several, and ``layer`` and ``call`` of a folder.
+    The options that are ``given`` win over a file, in which some names are ``left`` out.
     """
 
     def __init__(
@@ -127,11 +123,7 @@ class Reader:
         self.gathered.inputs.append(split_member(file)[0])
 
     def take_document(self, document: LoadedMapping) -> list[str]:
-        """Note the entries of a problem; return the names of those that no problem has.
-
-        What an option replaces, what is left out, and results that stand beside the inputs are
-        not even read.
-        """
+        """Note the entries of a problem, and return the names of those that no problem has."""
         replaced = replaced_by(self.given)
         taken: dict[str, str] = {}
         strange = []

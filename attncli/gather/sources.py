@@ -53,12 +53,7 @@ _EXAMPLE: dict[str, list[list[float]]] = {
 
 
 def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMapping:
-    """Return what the files of a command hold, by the names that a problem file has for it.
-
-    That is a problem file itself; ``query``, ``key`` and ``value`` of as many files; ``x``, or what
-    ``kind`` says, of one array; the built-in example, under no name, where nothing is given. What
-    is left out, and what an option replaces, is not even parsed.
-    """
+    """Return the query, key and value, or X, that the files of a command stand for."""
     given = reader.given
     projections = [name for name in (*PROJECTIONS, "checkpoint") if name in given]
     if not files:
@@ -90,10 +85,7 @@ def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMap
 
 
 def dump_file(folder: str, layer: int | None, call: int | None) -> str:
-    """Return the file of one recorded call in a folder that `attncli.capture` wrote.
-
-    It is of the only layer, and its first call, unless these are given.
-    """
+    """Return the file of one recorded call in a folder: of the only layer, and its first call."""
     calls, name = _recorded(folder), printable(folder)
     if not calls:
         raise InputError(
@@ -114,10 +106,7 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
 
 
 def layers_in(source: str) -> dict[int, str]:
-    """Return the layers of a folder of recorded calls, or of a file whose arrays hold several.
-
-    Each has the name of its module, empty where nobody says it. A file of one layer has none.
-    """
+    """Return the layers of a folder of recorded calls, or of a file, with the names of modules."""
     if os.path.isdir(source):  # noqa: PTH112 - false of names that no file can have
         first = {layer: next(iter(calls.values())) for layer, calls in _recorded(source).items()}
         facts = {layer: _facts(cast("LoadedMapping", read(file))) for layer, file in first.items()}
@@ -127,10 +116,7 @@ def layers_in(source: str) -> dict[int, str]:
 
 
 def recorded_calls(folder: str) -> list[dict[str, Any]]:
-    """Return what a folder of recorded calls says of each: its facts, shapes and dtype.
-
-    Reads no numbers. A folder without recorded calls has an empty list.
-    """
+    """Return what a folder says of each recorded call: its facts, shapes and dtype, no numbers."""
     return [
         _told(file, layer, call)
         for layer, calls in _recorded(folder).items()
@@ -178,7 +164,7 @@ def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
 
 
 class LeftOut:
-    """The long names that ``without`` gives, in one text or one by one, and those that it met."""
+    """The long names that ``without`` gives, and those of them that a file had."""
 
     def __init__(self, without: object) -> None:
         names: Any = without.split(",") if isinstance(without, str) else without or ()

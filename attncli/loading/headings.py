@@ -43,11 +43,7 @@ PLAINLY = (
 
 
 class Headings(NamedTuple):
-    """What of a table is names: the first row, the first column.
-
-    The names are ``certain`` below an empty corner or one that names labels: they may be numbers
-    then.
-    """
+    """What of a table is names; they may be numbers where they are ``certain``."""
 
     row: bool
     column: bool
@@ -57,13 +53,7 @@ class Headings(NamedTuple):
 def find_headings(
     first: list[str], second: list[str] | None, labels: Sequence[str], header: str = "auto"
 ) -> Headings:
-    """Tell names from numbers by the first two rows, and the first cells of those below the first.
-
-    Examples
-    --------
-    >>> find_headings(["", "0", "1"], ["0", "0.5", "0.5"], ["0"])
-    Headings(row=True, column=True, certain=True)
-    """
+    """Tell names from numbers by the first two rows and the first cells of those below."""
     wide, corner = len(first) > 1, first[0].strip()
     if wide and header != "no" and (not corner or _UNNAMED.fullmatch(corner)):
         if header == "yes" or _are_names(first[1:], labels):
@@ -176,10 +166,7 @@ def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
 
 
 def _advise_on_header(found: LoadedArray) -> None:
-    """Warn of a first row that counts: from 0, or from any number above those that are not whole.
-
-    0, 1 above a mask is none; nor is the first row of 0 to the last number.
-    """
+    """Warn of a first row that counts, unless it is a mask (0, 1) or a part of 0, 1, … n."""
     first, below, whole = found.values[0], found.values[1:], np.arange(found.values.size)
     from_0 = _start(first) == 0 and len(first) > 1
     mask = len(first) == 2 and not _fractions(below) and not (below > 1).any()

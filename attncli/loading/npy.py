@@ -1,7 +1,7 @@
 """Read NPY, NumPy's file of one array: mapped into memory, nothing evaluated or unpickled.
 
-The header is read here and not by NumPy: NumPy evaluates it, allocates what it claims, and maps
-what is not there.
+NumPy evaluates the header, allocates what it claims, and maps what is not there. Reference: NumPy
+Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _REFUSED = {
 
 
 class Header(NamedTuple):
-    """What an NPY header claims: its ``descr`` is the dtype as written, ``<f4``."""
+    """What an NPY header claims, with the dtype as written, ``<f4``."""
 
     descr: str
     shape: tuple[int, ...]
@@ -136,12 +136,7 @@ class Header(NamedTuple):
 
 
 def read(source: Source) -> LoadedMapping:
-    """Read the header of an NPY file, whose array has no name; a regular file is mapped, not read.
-
-    References
-    ----------
-    .. [1] NumPy Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
-    """
+    """Read the header of an NPY file, whose array has no name; a regular file is mapped."""
     with source.open() as stream:
         header = read_header(stream, source.name)
     entries = LazyEntries([""], lambda _: _array(source, header))

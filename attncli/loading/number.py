@@ -51,16 +51,7 @@ class NumberOverflowError(Exception):
 
 
 def parse_number(text: str) -> float | None:
-    """Read one number: what ``float()`` reads from ASCII without underscores.
-
-    Spaces may stand around it; ``inf`` and ``nan`` are numbers. A word, a hole, or digits of
-    another script are None.
-
-    Examples
-    --------
-    >>> parse_number("1e-3"), parse_number("010"), parse_number("1_000"), parse_number("१")
-    (0.001, 10.0, None, None)
-    """
+    """Return a number as ``float()`` reads ASCII without underscores; None of other texts."""
     if not text.isascii() or "_" in text:
         return None
     try:
@@ -73,10 +64,7 @@ def parse_number(text: str) -> float | None:
 
 
 def is_numeric(text: str) -> bool:
-    """Whether a text is meant as a number, be it one that `parse_number` refuses.
-
-    Then ``1e400``, ``1_000`` and the digits of other scripts are errors, not names.
-    """
+    """Whether a text is meant as a number, be it one that `parse_number` refuses."""
     if text[:1].isalpha() and text[0] not in "iInN":  # a word, but for inf and nan: most labels
         return False
     try:
@@ -128,18 +116,10 @@ def is_truth(text: str) -> bool:
 
 
 def printed_alike(text: str) -> str | None:
-    """Return the format of the first numbers of a text, in the words of C; None without one.
+    """Return the C format with which all first numbers of a text were printed; None without one.
 
-    All have as many decimals, and some of them would be written otherwise if they were written
-    as they are: with an exponent, with a zero less at the end, or with many digits more. Those
-    of 0.25 and 0.875 are all that they have.
-
-    Examples
-    --------
-    >>> printed_alike("3.00,0.75"), printed_alike("0.73,0.27"), printed_alike("7.3e-01")
-    ('%.2f', '%.2f', '%.1e')
-    >>> printed_alike("3.0,0.7"), printed_alike("0.25,0.75"), printed_alike("0.25,0.731")
-    (None, None, None)
+    All have as many decimals, and one of them would be written otherwise as it is: 0.50 or 0.731,
+    but not 0.25 and 0.75.
     """
     found = _PRINTED.findall(text[:_BEGINNING])
     # The last one may be cut in two.

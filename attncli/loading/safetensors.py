@@ -1,8 +1,7 @@
 """Read safetensors: a JSON header and the bytes of every tensor; several files by their index.
 
-The header is read here and not by the ``safetensors`` package: its NumPy side has
-no bfloat16 without another dependency, does not map the file, and cannot read a
-pipe. The format is small enough to check in full.
+The ``safetensors`` package has no bfloat16 for NumPy without another dependency, does not map the
+file, and cannot read a pipe. Reference: Hugging Face, "Safetensors", section "Format".
 """
 
 from __future__ import annotations
@@ -41,12 +40,7 @@ class _Tensor(NamedTuple):
 
 
 def read(source: Source) -> LoadedMapping:
-    """Read the header of a safetensors file; each tensor is mapped when asked for.
-
-    References
-    ----------
-    .. [1] Hugging Face, "Safetensors", section "Format".
-    """
+    """Read the header of a safetensors file; each tensor is mapped when it is asked for."""
     tensors, metadata = _header(source)
 
     def entry(name: str) -> object:
@@ -128,7 +122,7 @@ def _sizes(value: object) -> TypeGuard[list[int]]:
 
 
 def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
-    """The format wants the tensors one behind the other, and nothing else in the file."""
+    """Refuse tensors that do not lie one behind the other up to the end of the file."""
     for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.end)):
         if tensor.start != start or tensor.end < start:
             raise InputError(f"{source.name} has a header with tensors that overlap or leave holes")
@@ -139,10 +133,7 @@ def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
 
 
 def read_index(source: Source) -> LoadedMapping:
-    """Read which file holds each tensor; a file is opened when one of its tensors is asked for.
-
-    The files lie beside the index.
-    """
+    """Read which of the files beside an index holds each tensor; they are opened when asked for."""
     places = _places(source)
 
     @cache

@@ -118,11 +118,7 @@ def _has_decimal_commas(data: bytes) -> bool:
 
 
 def _find_separator(data: bytes) -> str:
-    """Return the separator that makes the most numbers of the first lines, then the most cells.
-
-    Blanks stand in names, too: they separate only where nothing else does in every line, or where
-    several tabs do.
-    """
+    """Return the separator that makes the most numbers of the first lines, then the most cells."""
     lines = [line for line in _sample(data)[:_LOOKED_AT] if line.strip()]
     found = max(",;\t", key=lambda separator: _merit(lines, separator))
     tabs = found == "\t" and all("\t\t" in line.strip() for line in lines)

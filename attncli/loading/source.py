@@ -69,9 +69,8 @@ _AS_UTF8 = (
 class Source(NamedTuple):
     """Bytes with a name: on disk (`path`) or, from a pipe, in memory (`data`).
 
-    ``name`` is safe to print, ``size`` in bytes, ``folder`` that of relative file names in it. The
-    options of reading are ``dtype`` (``bfloat16`` for 2-byte elements of NPY), ``header`` (whether
-    the first row of a table names its columns) and entries of a document that are ``skipped``.
+    ``name`` is safe to print, and relative file names in the bytes are those of the ``folder``. The
+    last three fields are the options of `attncli.loading.read`.
     """
 
     name: str
@@ -104,7 +103,7 @@ class Source(NamedTuple):
             raise self._no_text(data, error.start, f"UTF-8 text; {wrong}") from error
 
     def text_bytes(self, limit: int | None = None) -> bytes:
-        """Return all of it, as `text` does, but not decoded yet."""
+        """Return all of it as `text` does, but not decoded yet."""
         if self.size > (limit or TEXT_LIMIT):
             raise too_long(self.name, limit or TEXT_LIMIT)
         # What is no text mostly begins as none: that need not be read whole.

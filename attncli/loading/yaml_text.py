@@ -46,10 +46,7 @@ def yaml_words(source: Source, text: str) -> Any:
 
 
 class _Tree:
-    """Makes the tree of the one document among the events of a parser.
-
-    Nothing is expanded: an alias becomes the list that its anchor made.
-    """
+    """Makes the tree of a document of a parser's events; an alias is the list of its anchor."""
 
     def __init__(self, document: Document, *, words: bool = False) -> None:
         self._document, self._words = document, words

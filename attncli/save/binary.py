@@ -47,12 +47,7 @@ def write_npz(stream: BinaryIO, results: Results) -> None:
 
 
 def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
-    """Return the bytes that stand before the values in an NPY file.
-
-    References
-    ----------
-    NumPy enhancement proposal 1, "A Simple File Format for NumPy Arrays".
-    """
+    """Return the bytes before the values of an NPY file (NumPy Enhancement Proposal 1)."""
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     header = io.BytesIO()
     fields = {"descr": descr, "fortran_order": False, "shape": tuple(shape)}

@@ -22,17 +22,7 @@ _BEGUN: set[Path] = set()
 
 @contextmanager
 def whole_folder(path: str) -> Iterator[str]:
-    """Give the name of a temporary folder that becomes `path` when the block ends well.
-
-    After an exception, Ctrl-C included, an old folder stands as it was and no temporary one is
-    left. A process that is killed leaves nothing under the name, and a folder ``.attncli-….tmp``
-    beside it.
-
-    Raises
-    ------
-    OutputError
-        There is no such place, or something else than Zarr's stands there.
-    """
+    """Give a temporary folder that becomes `path` when the block ends well."""
     refuse_unwritable_folder(path)
     target = Path(path).resolve()
     temporary = target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")

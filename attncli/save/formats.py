@@ -20,10 +20,7 @@ __all__ = ["FORMATS", "Results", "format_of", "save", "write"]
 
 
 class Format(NamedTuple):
-    """How results become bytes: ``write`` takes a stream, ``hold`` raises what it cannot hold.
-
-    A ``single`` format holds one output.
-    """
+    """How results become bytes; ``hold`` raises an error for results that it cannot hold."""
 
     write: Callable[[BinaryIO, Results], None]
     suffixes: tuple[str, ...]
@@ -85,29 +82,16 @@ def format_of(path: str, default: str | None = None) -> str:
 
 
 def write(stream: BinaryIO, results: Results, name: str) -> None:
-    """Write results to a stream, which need not be seekable, in a format of `FORMATS`.
+    """Write results to a stream, which need not be seekable; numbers read back exactly.
 
-    Every number is written so that reading gives it back exactly. CSV, TSV and NPY
-    hold one array, CSV and TSV also one list of figures, NPZ arrays and labels, JSON
-    and YAML everything; in JSON, −inf is null.
-
-    Raises
-    ------
-    OutputError
-        If the format cannot hold the results. CSV and TSV take a matrix or a vector
-        (as one column), after leading axes of length 1 are dropped.
+    Tables hold one array or one list of figures, NPY one array, NPZ arrays and labels, JSON and
+    YAML everything; in JSON, −inf is null.
     """
     FORMATS[name].write(stream, results)
 
 
 def save(files: Iterable[tuple[str, Results, str]]) -> None:
-    """Write each of the results to its file in its format: all of them whole, or none at all.
-
-    Raises
-    ------
-    OutputError
-        If a format cannot hold its results or a file cannot be written.
-    """
+    """Write each of the results to its file in its format: all of them whole, or none at all."""
     with ExitStack() as opened:
         # What is written directly comes last; no file is replaced before all are on the disk.
         for path, results, name in sorted(files, key=lambda file: is_direct(file[0])):

@@ -66,11 +66,7 @@ def _matrix(results: Results, separator: str) -> tuple[str, npt.NDArray[Any]]:
 
 
 def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separator: str) -> None:
-    """Write mappings of the same names, one a line; what is None in all of them is left out.
-
-    A list within a mapping becomes a line for each of its items, with their ``rank``: the
-    strongest keys of a query, one below the other.
-    """
+    """Write mappings, one a line, and the items of a list within one below each other."""
     rows = [row for record in records for row in _flat(record)]
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]

@@ -22,25 +22,10 @@ _MANY = 2**12
 
 
 def number_lines(matrix: Array, separator: str) -> Iterator[str]:
-    """Write each number with few digits that give the same number again.
+    """Write each row of a matrix with few digits that give the same numbers again.
 
-    "The same" holds for whoever reads the text in the dtype of the array, and for
-    whoever reads it as float64 and narrows it afterwards.
-
-    A line for each row of the matrix (rows, columns), without its end: decimal numbers as Python
-    writes them, ``inf``, ``-inf`` or ``nan``. In a large matrix an exponent has no zero before it,
-    as in ``1e-5``.
-
-    References
-    ----------
-    Figueroa, S. A. (1995), "When is Double Rounding Innocuous?", SIGNUM Newsletter 30(3): why
-    reading through float64 can differ.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> list(number_lines(np.array([[0.1, 1e-5, -np.inf]], np.float32), ","))
-    ['0.1,1e-05,-inf']
+    That holds for whoever reads the text in the dtype of the array, and for whoever reads it as
+    float64 and narrows it afterwards: Figueroa (1995), "When is Double Rounding Innocuous?".
     """
     write = _many_lines if matrix.size >= _MANY else _few_lines
     step = max(1, _BLOCK // matrix.shape[1])
@@ -77,11 +62,7 @@ def _many_lines(rows: Array, separator: str) -> Iterator[str]:
 
 
 def _exact(decimals: npt.NDArray[np.float64], numbers: Array) -> npt.NDArray[np.float64]:
-    """Return decimals that stand for numbers, with all digits where float64 rounds them apart.
-
-    Nearer to the middle of two float32 than float64 can tell, such as 7.038531e-26, a decimal is
-    rounded one way directly and the other way in two steps: its neighbours must be the same, too.
-    """
+    """Return decimals for numbers, with all digits where rounding twice gives another number."""
     same = right = decimals.astype(numbers.dtype) == numbers
     with np.errstate(over="ignore"):  # of what stands beside infinity
         for end in (np.inf, -np.inf):

@@ -22,9 +22,8 @@ _OF_KEYS = ("key", "value", "dkey", "dvalue")
 class Results(NamedTuple):
     """Named arrays in the order in which they are written, and what belongs to them.
 
-    ``extra`` is what else a JSON or YAML file says, such as statistics: numbers, strings, booleans,
-    None, arrays, and lists and mappings of these. ``layout`` is the option that says that three
-    axes of weights begin with the batch, if they do; ``labelled`` tables name rows and columns.
+    ``extra`` is what else JSON and YAML say, such as statistics. ``layout`` is there where three
+    axes of weights begin with the batch; ``labelled`` tables name rows and columns.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]

@@ -26,12 +26,9 @@ __all__ = ["open_npy"]
 
 @contextmanager
 def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[npt.NDArray[Any]]:
-    """Give an array whose values become the NPY file at `path` when the block ends well.
+    """Give a map of zeros whose values become the NPY file at `path` when the block ends well.
 
-    The array is a map of the file and holds no memory of its own; it starts as
-    zeros. The space on the disk is reserved first, so that a full disk is known before
-    the work starts. The file appears as by `attncli.save.files.whole_file`. A pipe or
-    a device gets the bytes at the end, from a file in the system's temporary folder.
+    The space on the disk is reserved first. A pipe or a device gets the bytes at the end.
     """
     with whole_file(path) as stream:
         if is_direct(path):
