@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.pipeline import Part, pipeline_of
+from attncli.referee.pipeline import pipeline_of
 from attncli.referee.report import Stretch
+from attncli.referee.run import Part
 from attncli.referee.tolerance import earned, plain_errors
 
 if TYPE_CHECKING:

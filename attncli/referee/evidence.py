@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.formats import FLOAT64, Array
-from attncli.referee.pipeline import Run
+from attncli.referee.run import Run
 from attncli.referee.tolerance import earned, finite_in_both, plain_errors, root_mean_square
 from attncli.referee.verdict import Errors
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from attncli.referee.parts import Case
-    from attncli.referee.pipeline import Outputs, Pipeline
+    from attncli.referee.pipeline import Pipeline
     from attncli.referee.report import Tolerance
+    from attncli.referee.run import Outputs
 
 __all__ = [
     "BITS_FOR_FITTED",

@@ -16,19 +16,8 @@ import numpy as np
 
 from attncli.errors.text import places
 from attncli.referee.formats import FLOAT64, Array, Bools, Precision
-from attncli.referee.pipeline import (
-    LEAST_SEEN,
-    USUAL_FILL,
-    WHOLE,
-    FileFacts,
-    Memory,
-    Outputs,
-    Part,
-    Pipeline,
-    Run,
-    evaluate,
-    pipeline_of,
-)
+from attncli.referee.pipeline import LEAST_SEEN, USUAL_FILL, FileFacts, Pipeline, pipeline_of
+from attncli.referee.run import WHOLE, Memory, Outputs, Part, Run, evaluate
 from attncli.referee.verdict import Errors, canonical
 
 if TYPE_CHECKING:

@@ -37,24 +37,16 @@ from attncli.errors.names import SCORE_STAGES
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import turned
 from attncli.referee.formats import FLOAT64, PRECISIONS, Array, Digits, Precision
-from attncli.referee.pipeline import (
-    WHOLE,
-    Outputs,
-    Part,
-    Pipeline,
-    Run,
-    evaluate,
-    pipeline_of,
-    together,
-)
+from attncli.referee.pipeline import Pipeline, pipeline_of
 from attncli.referee.report import Tolerance
+from attncli.referee.run import WHOLE, Outputs, Part, Run, evaluate, joined_heads, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from attncli.problem.problem import Problem
-    from attncli.referee.pipeline import Stage
     from attncli.referee.report import Place
+    from attncli.referee.run import Stage
 
 __all__ = [
     "Plain",
@@ -319,9 +311,7 @@ def _typical_size(run: Run, exact: Outputs, name: str) -> float:
 def _product_sizes(run: Run) -> Array:
     """Return the sum of the sizes of the terms of each product, scaled (B, H, L, S)."""
     query, key = (np.abs(run.input(name)) for name in ("query", "key"))
-    scale = run.pipe.scale
-    factor = run.by_head(np.abs(scale)) if isinstance(scale, np.ndarray) else abs(scale)
-    return np.asarray(factor * together(query, key.swapaxes(-1, -2)))
+    return np.asarray(np.abs(run.scale) * together(query, key.swapaxes(-1, -2)))
 
 
 def _alibi_sizes(run: Run) -> Array | float:
@@ -342,8 +332,6 @@ def _context_sizes(run: Run, weights: Array) -> Array:
     with np.errstate(invalid="ignore"):  # mistakes may make weights infinite
         sizes = together(np.abs(weights), np.abs(run.input("value")))
     output = run.pipe.output
-    batch, heads, rows, width = sizes.shape
-    if output is None or heads * width != len(output.weight):
+    if output is None or (rows := joined_heads(sizes)).shape[-1] != len(output.weight):
         return sizes
-    joined = sizes.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
-    return np.asarray(joined @ np.abs(widen(output.weight, np.float64)))
+    return np.asarray(rows @ np.abs(widen(output.weight, np.float64)))

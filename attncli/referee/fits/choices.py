@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
-    from attncli.referee.pipeline import Pipeline, Run
+    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.run import Run
 
 __all__ = ["FITTINGS"]
 

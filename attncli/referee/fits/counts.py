@@ -22,7 +22,7 @@ from attncli.referee.fits.numbers import few_digits
 from attncli.referee.fits.rows import TYPICAL, Rows, shown_by
 from attncli.referee.fits.table import Fitting, at_first, found, needs_of, told
 from attncli.referee.formats import Array, Bools, Ints, short_of
-from attncli.referee.pipeline import Part, Pipeline, Run, evaluate
+from attncli.referee.run import Part, Run, evaluate
 from attncli.referee.tolerance import root_mean_square
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.mistakes.table import Change, Mistake
     from attncli.referee.parts import Case
+    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["EQUATIONS", "FITTINGS", "SHOWN", "ranges", "whole_counts"]
 

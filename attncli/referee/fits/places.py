@@ -17,13 +17,14 @@ import numpy as np
 from attncli.numerics.dtypes import widen
 from attncli.referee.fits.table import at_first, found, told
 from attncli.referee.formats import Array, Ints
-from attncli.referee.pipeline import Outputs, Pipeline, Run, alibi, table
+from attncli.referee.pipeline import Pipeline, alibi, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
+    from attncli.referee.run import Outputs, Run
 
 __all__ = ["FITTINGS"]
 

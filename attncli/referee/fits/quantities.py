@@ -13,13 +13,14 @@ from attncli.numerics.dtypes import widen
 from attncli.referee.fits.numbers import Quantity
 from attncli.referee.fits.table import told
 from attncli.referee.options import scaled, shortest
-from attncli.referee.pipeline import Pipeline, Run, alibi
+from attncli.referee.pipeline import Pipeline, alibi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
+    from attncli.referee.run import Run
 
 __all__ = ["QUANTITIES", "SCALE"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.pipeline import evaluate
+from attncli.referee.run import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Collection

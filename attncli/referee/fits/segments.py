@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Ints
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
-    from attncli.referee.pipeline import Run
+    from attncli.referee.run import Run
 
 __all__ = ["FITTINGS"]
 

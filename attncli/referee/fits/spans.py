@@ -18,7 +18,7 @@ from attncli.referee.fits.table import Fitting, found, needs_of, told
 from attncli.referee.formats import Array, Ints
 from attncli.referee.mistakes.masks import placed
 from attncli.referee.options import placed_at, with_lengths
-from attncli.referee.pipeline import Pipeline, Run, band, causal, keys_of, lengths_of
+from attncli.referee.pipeline import Pipeline, band, causal, keys_of, lengths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
+    from attncli.referee.run import Run
 
 __all__ = ["FITTINGS", "as_good"]
 

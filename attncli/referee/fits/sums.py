@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
-    from attncli.referee.pipeline import Outputs, Pipeline, Run
+    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.run import Outputs, Run
 
 __all__ = ["FITTINGS"]
 

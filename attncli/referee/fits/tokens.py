@@ -26,7 +26,8 @@ from attncli.referee.fits.rows import SLACK, TYPICAL, Rows, shown_by
 from attncli.referee.fits.table import at_first, found, told
 from attncli.referee.formats import FLOAT64
 from attncli.referee.mistakes.inputs import emptied
-from attncli.referee.pipeline import Pipeline, Run, evaluate, lengths_of, turned_inputs
+from attncli.referee.pipeline import Pipeline, lengths_of
+from attncli.referee.run import Run, evaluate, turned_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

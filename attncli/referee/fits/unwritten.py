@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Bools
     from attncli.referee.mistakes.table import Change, Mistake
     from attncli.referee.parts import Case, Question
-    from attncli.referee.pipeline import Outputs, Pipeline, Run
+    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.run import Outputs, Run
 
 __all__ = ["FITTINGS", "nan_rows_told", "rows_of"]
 

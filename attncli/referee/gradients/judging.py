@@ -21,7 +21,7 @@ from attncli.problem.arguments import real_array
 from attncli.problem.upstream import upstream as upstream_of
 from attncli.referee.formats import PRECISIONS, Array, Precision, short_of
 from attncli.referee.gradients.model import Given, Model, Step, model_of
-from attncli.referee.pipeline import WHOLE, Part, together
+from attncli.referee.run import WHOLE, Part, together
 from attncli.referee.tolerance import Plain, disturbed, earned, root_mean_square
 from attncli.referee.verdict import canonical, judged, verdict_of
 

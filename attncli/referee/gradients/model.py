@@ -20,7 +20,8 @@ import numpy as np
 
 from attncli.numerics.positions import turned
 from attncli.referee.formats import FLOAT64, Array, Precision
-from attncli.referee.pipeline import WHOLE, Part, Run, evaluate, pipeline_of, together
+from attncli.referee.pipeline import pipeline_of
+from attncli.referee.run import WHOLE, Part, Run, evaluate, together
 
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem

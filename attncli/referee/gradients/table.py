@@ -20,7 +20,8 @@ from attncli.numerics.positions import turned
 from attncli.referee.formats import PRECISIONS, TF32, Array
 from attncli.referee.gradients.model import Model, summed
 from attncli.referee.mistakes.table import Mistake, Stage
-from attncli.referee.pipeline import pipeline_of, together
+from attncli.referee.pipeline import pipeline_of
+from attncli.referee.run import together
 
 if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.referee.formats import Array
-    from attncli.referee.pipeline import Outputs, Pipeline, Run
+    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.run import Outputs, Run
 
 __all__ = [
     "DoesNotApplyError",

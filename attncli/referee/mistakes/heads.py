@@ -12,13 +12,14 @@ import numpy as np
 from attncli.referee.mistakes.changes import after, given, require, where
 from attncli.referee.mistakes.inputs import own_places
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.pipeline import Finish, Outputs, Pipeline, Run, causal
+from attncli.referee.pipeline import Finish, Pipeline, causal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
+    from attncli.referee.run import Outputs, Run
 
 __all__ = ["ROWS", "of_context"]
 

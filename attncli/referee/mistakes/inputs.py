@@ -10,13 +10,14 @@ import numpy as np
 
 from attncli.referee.mistakes.changes import given, require
 from attncli.referee.mistakes.table import SIZES, Rows
-from attncli.referee.pipeline import Pipeline, Run, lengths_of, query_rows
+from attncli.referee.pipeline import Pipeline, lengths_of, query_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, Ints
+    from attncli.referee.run import Run
 
 __all__ = ["ROWS", "emptied", "own_places"]
 

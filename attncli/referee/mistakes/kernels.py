@@ -13,13 +13,14 @@ from attncli.referee.mistakes.changes import require, softmaxed
 from attncli.referee.mistakes.softmax import exponentials
 from attncli.referee.mistakes.table import SIZES, Rows
 from attncli.referee.options import with_first_keys
-from attncli.referee.pipeline import Pipeline, Run, softmax_over
+from attncli.referee.run import Run, softmax_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
+    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["ROWS"]
 

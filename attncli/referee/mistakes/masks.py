@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools
-    from attncli.referee.pipeline import Pipeline, Rule, Run
+    from attncli.referee.pipeline import Pipeline, Rule
+    from attncli.referee.run import Run
 
     Offsets = tuple[int, ...]
     Side = int | None
@@ -503,7 +504,7 @@ def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -
             return inner(run, scores)
         kept = ~run.seen_by(*names).any(axis=-1, keepdims=True) & seen
         if "query_lengths" in run.pipe.rules:
-            kept = kept & run.rule("query_lengths")
+            kept = kept & run.seen_by("query_lengths")
         return inner(run, np.where(kept, 0.0, scores))
 
     return softmaxed(pipe, softmax)
@@ -519,7 +520,7 @@ def _hidden_least(run: Run, names: list[str]) -> Bools | None:
     """Return the keys of each query that the fewest rules hide; None of a single rule."""
     if len(names) == 1:
         return None
-    hidden = sum((~run.rule(name)).astype(np.int64) for name in names)
+    hidden = sum((~run.seen_by(name)).astype(np.int64) for name in names)
     return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
 
 

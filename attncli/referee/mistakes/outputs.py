@@ -11,7 +11,8 @@ import numpy as np
 from attncli.errors.names import SCORE_STAGES
 from attncli.referee.mistakes.changes import given, require, where, written
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.pipeline import Outputs, Pipeline, Run, evaluate, present
+from attncli.referee.pipeline import Pipeline, present
+from attncli.referee.run import Outputs, Run, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

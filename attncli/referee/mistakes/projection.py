@@ -24,7 +24,8 @@ from attncli.referee.mistakes.scores import transposed
 from attncli.referee.mistakes.table import Rows
 
 if TYPE_CHECKING:
-    from attncli.referee.pipeline import Outputs, Pipeline, Run
+    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.run import Outputs, Run
 
 __all__ = ["ROWS"]
 

@@ -13,12 +13,13 @@ from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.mistakes.changes import given, require, without
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import based, shortest, without_rope
-from attncli.referee.pipeline import Pipeline, turn, turned_inputs
+from attncli.referee.run import turn, turned_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
+    from attncli.referee.pipeline import Pipeline
 
     # Positions of rows and the offsets (B or 1, 1) in, other positions out.
     Move = Callable[[Array, Array], Array]

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, TF32, Array, Precision, truncated_to_tf32
 from attncli.referee.mistakes.changes import after, given, require, softmaxed
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.pipeline import Pipeline, Run, turned_inputs
+from attncli.referee.run import Run, turned_inputs
+
+if TYPE_CHECKING:
+    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["ROWS"]
 

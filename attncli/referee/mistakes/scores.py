@@ -13,13 +13,14 @@ from attncli.problem.problem import default_scale
 from attncli.referee.mistakes.changes import after, altered, given, require, without
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled, shortest, without_alibi
-from attncli.referee.pipeline import Pipeline, Run, alibi, distance_of, table
+from attncli.referee.pipeline import Pipeline, alibi, distance_of, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
+    from attncli.referee.run import Run
 
     Factor = Callable[[Problem], float]
 
@@ -248,7 +249,11 @@ def _bias_as(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> 
 
 def _multiplied(pipe: Pipeline) -> Pipeline:
     require("bias" in pipe.terms)
-    return pipe.but(steps={**pipe.steps, "bias": lambda run, scores: scores * run.term("bias")})
+
+    def times(run: Run, scores: Array) -> Array:
+        return scores * run.called(run.pipe.terms["bias"])
+
+    return pipe.but(steps={**pipe.steps, "bias": times})
 
 
 def _bias_of_weights(pipe: Pipeline) -> Pipeline:

@@ -19,12 +19,13 @@ from attncli.referee.mistakes.changes import (
 )
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled
-from attncli.referee.pipeline import Outputs, Pipeline, Run, limited, softmax_over
+from attncli.referee.run import Outputs, Run, limited, softmax_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
+    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["ROWS", "exponentials", "with_epsilon"]
 

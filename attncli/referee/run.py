@@ -1,0 +1,429 @@
+"""Follow a pipeline on a part of a problem, in some precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from attncli.numerics.dtypes import widen
+from attncli.numerics.positions import turned
+from attncli.referee.formats import FLOAT64, Array, Bools, Ints, Precision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.problem.problem import Rope
+    from attncli.referee.pipeline import Pipeline
+
+__all__ = [
+    "WHOLE",
+    "Memory",
+    "Outputs",
+    "Part",
+    "Run",
+    "Stage",
+    "evaluate",
+    "joined_heads",
+    "limited",
+    "mix",
+    "softmax_over",
+    "together",
+    "turn",
+    "turned_inputs",
+]
+
+Outputs = dict[str, Array]
+# What a stage is given, and what it changes, in; the change out.
+Stage = Callable[["Run", Array], Array]
+# How many products are held at once while a sum is made term by term, and how many numbers a
+# `Memory` keeps before it forgets all of them.
+_AT_ONCE, _REMEMBERED = 2**18, 2**22
+# What a `Memory` tells apart by its value.
+_BY_VALUE = frozenset([str, float, int, tuple])
+_LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
+
+
+class Part(NamedTuple):
+    """A batch entry, a head and a range of queries; None for all."""
+
+    batch: int | None = None
+    head: int | None = None
+    rows: tuple[int, int] | None = None
+
+    @property
+    def index(self) -> tuple[slice, slice, slice]:  # type: ignore[override]
+        """The index of the part in what is (B, H, L, …)."""
+
+        def one(at: int | None) -> slice:
+            return slice(None) if at is None else slice(at, at + 1)
+
+        rows = slice(None) if self.rows is None else slice(*self.rows)
+        return one(self.batch), one(self.head), rows
+
+    def of(self, array: Array) -> Array:
+        """Return the part of an array (B or 1, H or 1, L or 1, …)."""
+        own = zip(array.shape, self.index, strict=False)
+        return np.asarray(array[tuple(slice(None) if n == 1 else each for n, each in own)])
+
+
+WHOLE = Part()
+
+
+class Memory:
+    """What was worked out of one part in float64, for all pipelines that share it."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[tuple[object, ...], Any]] = {}
+        self._numbers = 0
+
+    def of(self, name: str, made_of: tuple[object, ...], make: Callable[[], Any]) -> Any:
+        """Return what was made before under a name of the same objects; what is new is made."""
+        # Arrays and functions are told apart by their ids, and kept alive.
+        key = (name, *[each if type(each) in _BY_VALUE else id(each) for each in made_of])
+        if key not in self._known:
+            made = make()
+            arrays = made.values() if isinstance(made, dict) else (made,)
+            for array in arrays:
+                array.flags.writeable = False
+            self._numbers += sum(array.size for array in arrays)
+            if self._numbers > _REMEMBERED:
+                self._known.clear()
+                self._numbers = sum(array.size for array in arrays)
+            self._known[key] = made_of, made
+        return self._known[key][1]
+
+
+@lru_cache(maxsize=256)
+def _mesh(shape: tuple[int, ...], part: Part) -> tuple[Ints, ...]:
+    cut = zip(shape, (*part.index, slice(None)), strict=True)
+    return np.ix_(*(np.arange(count)[own] for count, own in cut))
+
+
+class Run:
+    """A pipeline followed on one part: what its stages are given."""
+
+    def __init__(
+        self, pipe: Pipeline, part: Part, precision: Precision, memory: Memory | None
+    ) -> None:
+        self.pipe, self.part, self.precision = pipe, part, precision
+        # The indices of the part, each along its own of four axes.
+        self.b, self.h, self.i, self.j = _mesh(pipe.shape, part)
+        self.memory = memory or Memory()
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the scores."""
+        return self.b.size, self.h.size, self.i.size, self.j.size
+
+    def by_entry(self, numbers: Sequence[int] | Array) -> Array:
+        """Return one number of each batch entry (B or 1,) as (B or 1, 1, 1, 1)."""
+        return self.part.of(np.asarray(numbers)[:, None, None, None])
+
+    def by_head(self, numbers: Array) -> Array:
+        """Return one number of each head (H,) as (1, H, 1, 1)."""
+        return self.part.of(np.asarray(numbers)[None, :, None, None])
+
+    def called(self, of_indices: Callable[[Run], Array]) -> Array:
+        """Return what a function of indices makes of the part, once."""
+        made_of = of_indices, self.pipe.shape
+        made: Array = self.memory.of("rule", made_of, lambda: np.array(of_indices(self)))
+        return made
+
+    @property
+    def scale(self) -> Any:
+        """The scale of all scores, or of each head, (1, H, 1, 1)."""
+        scale = self.pipe.scale
+        return self.by_head(scale) if isinstance(scale, np.ndarray) else np.float64(scale)
+
+    @property
+    def seen(self) -> Bools:
+        """Which keys each query sees, every rule together."""
+        return self.seen_by(*self.pipe.rules)
+
+    def seen_by(self, *names: str) -> Bools:
+        """Return which keys some rules leave, broadcast to (B, H, L, S)."""
+        if not names:
+            return np.ones((1, 1, 1, 1), np.bool_)
+        rules = [self.pipe.rules[name] for name in names]
+
+        def all_of_them() -> Bools:
+            return np.array(reduce(np.logical_and, map(self.called, rules)))
+
+        both: Bools = self.memory.of("seen", (*rules, self.pipe.shape), all_of_them)
+        return both
+
+    def input(self, name: str) -> Array:
+        """Return a part of query, key or value as it is given, for each head; shared ones once."""
+        array: Array = getattr(self.pipe, name)
+        places = self.pipe.places.get(name)
+        batch, head, rows = self.part.index
+        if places is not None:
+            entry, group = (index[batch, head] for index in places)
+            array = array[entry, group]
+        else:
+            array = array if len(array) == 1 else array[batch]
+            shared = self.pipe.query.shape[1] // array.shape[1]
+            if self.part.head is not None:
+                head = slice(self.part.head // shared, self.part.head // shared + 1)
+            array = array[:, head]
+        return array[:, :, rows] if name == "query" else array
+
+    def operand(self, name: str) -> Array:
+        """Return query, key or value as it is multiplied: rotated and changed; rounded."""
+        pipe = self.pipe
+        changes = [change for target, change in pipe.operands if target == name]
+        turns = name != "value" and pipe.rope is not None
+        if self.precision is not FLOAT64:
+            return self.prepared(name, changes, turns=turns)
+        if not (turns or changes or (pipe.score in ("cosine", "general") and name != "value")):
+            return self.input(name)
+        positions = pipe.query_positions if name == "query" else pipe.key_positions
+        made_of = (getattr(pipe, name), positions, pipe.turn, pipe.turn_key, *changes, pipe.rope)
+        made_of += (pipe.score, pipe.score_weight, pipe.query, *pipe.places.get(name, ()))
+        made: Array = self.memory.of(
+            name, made_of, lambda: np.array(self.prepared(name, changes, turns=turns))
+        )
+        return made
+
+    def positions(self, name: str) -> Array:
+        """Return where the queries or the keys of the part stand, (B or 1, 1, n)."""
+        own = self.pipe.query_positions if name == "query" else self.pipe.key_positions
+        own = own if len(own) == 1 else own[self.part.index[0]]
+        return own[:, None, self.part.index[2] if name == "query" else slice(None)]
+
+    def prepared(self, name: str, changes: list[Stage], *, turns: bool) -> Array:
+        """Return an input of the part as the scores, or the sum of the values, take it."""
+        pipe, precision = self.pipe, self.precision
+        rows = precision.rounded(self.input(name))
+        if turns and pipe.rope is not None:
+            turn = pipe.turn_key or pipe.turn if name == "key" else pipe.turn
+            rows = turn(rows, self.positions(name), pipe.rope)
+        for change in changes:
+            rows = change(self, rows)
+        if name != "value" and pipe.score == "cosine":
+            rows = _unit_rows(rows)
+        if name == "query" and pipe.score_weight is not None:
+            rows = rows @ pipe.score_weight.astype(rows.dtype)
+        return precision.rounded(rows)
+
+
+def evaluate(
+    pipe: Pipeline,
+    part: Part = WHOLE,
+    precision: Precision = FLOAT64,
+    *,
+    fold: bool = False,
+    memory: Memory | None = None,
+) -> Outputs:
+    """Return every output (B, H or 1, L, ·) of a part, rounded after every step.
+
+    With ``fold`` the query is multiplied with the scale instead of the product, which rounds
+    otherwise.
+    """
+    with np.errstate(all="ignore"):
+        run = Run(pipe, part, precision, memory)
+        outputs = _outputs(run, _stages(run, fold=fold))
+        for finish in pipe.finish:
+            outputs = finish(run, outputs)
+        if "context" in outputs:
+            outputs = outputs | {"context": _projected(run, outputs["context"])}
+        for finish in pipe.behind:
+            outputs = finish(run, outputs)
+    return outputs
+
+
+def _stages(run: Run, *, fold: bool) -> dict[str, Array]:
+    """Return what each step from the product to the scores makes, the scores last."""
+    pipe = run.pipe
+    if run.precision is not FLOAT64:  # nothing of it is remembered
+        fold = fold and pipe.order[0] == "scale" and pipe.score != "additive"
+        return _steps(run, _product(run, fold=fold), pipe.order[1:] if fold else pipe.order)
+    product_of = pipe.score, run.operand("query"), run.operand("key"), pipe.score_vector
+    product = run.memory.of("product", product_of, lambda: np.array(_product(run)))
+    made_of: tuple[Any, ...] = (product, pipe.scale, pipe.softcap, pipe.order, pipe.fill)
+    for each in (pipe.terms, pipe.rules, pipe.steps):
+        made_of += (tuple(each), *each.values())
+    made: dict[str, Array] = run.memory.of(
+        "scores", made_of, lambda: _steps(run, product, pipe.order)
+    )
+    return made
+
+
+def _steps(run: Run, scores: Array, order: Sequence[str]) -> dict[str, Array]:
+    stages = {"scale": scores}
+    for name in order:
+        step = run.pipe.steps.get(name) or _STEPS.get(name) or _adding(name)
+        scores = run.precision.score(step(run, scores))
+        stages[name] = scores
+    return stages | {"scores": scores}
+
+
+def _product(run: Run, *, fold: bool = False) -> Array:
+    """Return Q Kᵀ, or another score function, unscaled."""
+    pipe, precision = run.pipe, run.precision
+    query, key = run.operand("query"), run.operand("key")
+    if pipe.score == "additive":
+        key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
+        vector = np.asarray(pipe.score_vector).astype(precision.computing)
+        return precision.score(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
+    if fold:
+        query = precision.score(_scale(run, query))
+    return precision.score(together(query, key.swapaxes(-1, -2), in_turn=pipe.in_turn))
+
+
+def together(left: Array, right: Array, *, in_turn: bool = False) -> Array:
+    """Return left · right (B, H, L, N) · (B or 1, G, N, M); as BLAS sums, or a term at a time."""
+    times = left.shape[1] // right.shape[1]
+    if times > 1:  # heads that share a right one are its rows together: nothing is repeated
+        batch, heads, rows, terms = left.shape
+        stacked = left.reshape(batch, heads // times, times * rows, terms)
+        return together(stacked, right, in_turn=in_turn).reshape(batch, heads, rows, -1)
+    if not in_turn:
+        return np.asarray(left @ right)
+    shape = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    total = np.zeros((*shape, left.shape[-2], right.shape[-1]), left.dtype)
+    block = max(1, _AT_ONCE // max(1, total.size))
+    for start in range(0, left.shape[-1], block):
+        part = slice(start, start + block)
+        products = left[..., part, None] * right[..., None, part, :]
+        products[..., 0, :] += total
+        total = np.cumsum(products, axis=-2, out=products)[..., -1, :]
+    return total
+
+
+def _outputs(run: Run, stages: dict[str, Array]) -> Outputs:
+    """Return all outputs, the context before its projection."""
+    pipe, precision = run.pipe, run.precision
+    weights, lse = pipe.softmax(run, stages["scores"])
+    for change in pipe.after:
+        weights = change(run, weights)
+    weights = precision.rounded(weights)
+    outputs = {
+        "raw": precision.rounded(stages["scale"]),
+        "capped": precision.rounded(stages.get("cap", stages["scale"])),
+        "scores": precision.rounded(stages["scores"]),
+        "weights": weights,
+        "lse": precision.rounded(lse[..., None]),
+    }
+    if pipe.value is not None:
+        outputs["context"] = precision.rounded(pipe.mix(run, weights, run.operand("value")))
+    return outputs
+
+
+def mix(run: Run, weights: Array, value: Array) -> Array:
+    """Return weights times values."""
+    return together(weights, value, in_turn=run.pipe.in_turn)
+
+
+def _projected(run: Run, context: Array) -> Array:
+    """Return the context after its output projection, (B, 1, L, out); padded queries are 0."""
+    output, precision = run.pipe.output, run.precision
+    if output is None or (rows := joined_heads(context)).shape[-1] != len(output.weight):
+        return context  # a mistake that changes the width has no output
+    made = precision.rounded(rows @ precision.rounded(widen(output.weight, precision.computing)))
+    if output.bias is not None:
+        bias = precision.rounded(widen(output.bias, precision.computing))
+        made = precision.rounded(made + bias)
+    if "query_lengths" in run.pipe.rules:
+        made = np.where(run.seen_by("query_lengths")[..., :1], made, 0)
+    return made
+
+
+def joined_heads(context: Array) -> Array:
+    """Return (B, H, L, E) as (B, 1, L, H · E)."""
+    batch, _, rows, _ = context.shape
+    return context.swapaxes(1, 2).reshape(batch, 1, rows, -1)
+
+
+# Steps from the product to the scores.
+
+
+def _scale(run: Run, scores: Array) -> Array:
+    return np.asarray(scores * run.scale.astype(scores.dtype))
+
+
+def _cap(run: Run, scores: Array) -> Array:
+    cap = run.pipe.softcap
+    return scores if cap is None else cap * np.tanh(scores / cap)
+
+
+def _hide(run: Run, scores: Array) -> Array:
+    if not run.pipe.rules:
+        return scores
+    return np.where(run.seen, scores, scores.dtype.type(run.pipe.fill))
+
+
+def _adding(name: str) -> Stage:
+    """Return the step that adds the term of its name, where there is one."""
+
+    def add(run: Run, scores: Array) -> Array:
+        if name not in run.pipe.terms:
+            return scores
+        term = run.called(run.pipe.terms[name])
+        return np.asarray(scores + term.astype(scores.dtype, copy=False))
+
+    return add
+
+
+_STEPS: dict[str, Stage] = {"scale": _scale, "cap": _cap, "hide": _hide}
+
+
+def limited(array: Array, largest: float) -> Array:
+    """Return numbers as a format holds them that has none beyond the largest but infinities."""
+    return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
+
+
+def softmax_over(run: Run, scores: Array, axis: int = -1) -> tuple[Array, Array]:
+    """Return weights and lse, the softmax running over an axis; sinks count where it is the keys.
+
+    Fully masked rows get weights 0 and lse −inf.
+    """
+    sinks = run.pipe.sinks if axis == -1 else None
+    top = np.maximum.reduce(scores, axis, keepdims=True)
+    if sinks is not None:
+        sink = run.by_head(sinks).astype(scores.dtype)
+        top = np.maximum(top, sink)
+    shift = np.maximum(top, _LOWEST[scores.dtype])
+    share = scores - shift
+    np.exp(share, out=share)
+    if run.pipe.in_turn:
+        total = np.take(np.cumsum(share, axis), [-1], axis)
+    else:  # in pairs
+        total = np.add.reduce(share, axis, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sink - shift)
+    # A total is 0, or at least the 1 of what the shift comes from.
+    weights = np.divide(share, np.maximum(total, 1), out=share)
+    if axis == -1:
+        return weights, (np.log(total) + shift)[..., 0]
+    # Over another axis no query has a denominator of its own: report the usual lse.
+    return weights, softmax_over(run, scores)[1]
+
+
+def turn(rows: Array, positions: Array, rope: Rope) -> Array:
+    """Rotate rows (·, ·, n, D) by their positions (·, 1, n)."""
+    dtype = rows.dtype
+    angles = positions.astype(dtype)[..., None] * rope.of_width(rows.shape[-1]).astype(dtype)
+    return turned(rows, angles, rope.pairing)
+
+
+def _unit_rows(rows: Array) -> Array:
+    """Return rows scaled to length 1; a row of zeros stays zero."""
+    peak = np.abs(rows).max(axis=-1, keepdims=True)
+    rows = rows / np.where(peak == 0, 1, peak)
+    length = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
+    return rows / np.where(length == 0, 1, length)
+
+
+# Rules and terms, as functions of indices.
+def turned_inputs(pipe: Pipeline) -> Pipeline:
+    """Return a pipeline whose whole inputs are rotated already, and have no rotary embedding."""
+    if pipe.rope is None:
+        return pipe
+    plain = pipe.but(score="dot", score_weight=None, operands=(), places={})
+    run = Run(plain, WHOLE, FLOAT64, None)
+    made = {name: run.prepared(name, [], turns=True) for name in ("query", "key")}
+    return pipe.but(rope=None, **made)
