@@ -269,7 +269,7 @@ def unbroken(markdown):
 
 @pytest.mark.parametrize("label", [*HOSTILE, "$$", "}", "\\end{x}", "^^", "<script>"])
 def test_latex_of_any_label_is_balanced_and_closes_no_formula(label):
-    latex = name_of("k", 0, label).latex
+    latex = name_of("k", 0, label).tex
     plain = re.sub(r"\\[{}$]", "", latex)
     depth = 0
     for character in plain:

@@ -26,159 +26,78 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryNorm:
-    """How the query is normalised: q = p / rms · w, of p = x · W + b.
+    """How the query is normalised: q = p / rms · w, of p = x · W + b."""
 
-    Attributes
-    ----------
-    projected, weight : ndarray (D,)
-        p and w.
-    rms, epsilon : float
-        √(mean of squares + ε) of p, or of those of all heads together; and ε.
-    joint : bool
-        Whether it is one norm of all heads together.
-    """
-
-    projected: Array
-    rms: float
+    projected: Array  # (D,): p
+    rms: float  # √(mean of squares + ε) of p, or of those of all heads together
     epsilon: float
-    weight: Array
-    joint: bool
+    weight: Array  # (D,): w
+    joint: bool  # whether it is one norm of all heads together
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryMade:
-    """How the query was made from its embedding: q = x · W + b.
+    """How the query was made from its embedding: q = x · W + b."""
 
-    Attributes
-    ----------
-    given : ndarray (W,)
-        The row of X as it is.
-    position : ndarray (W,), or None
-        The encoding that is added to it.
-    weight : ndarray (W, D)
-        The columns of W_q that make this head.
-    columns : (first, last), or None
-        Which these are, of more than one head.
-    bias : ndarray (D,), or None
-    norm : QueryNorm or None
-        What is done to x · W + b.
-    keys_normed : bool
-        Whether keys are normalised, too; values never are.
-    """
-
-    given: Array
-    position: Array | None
-    weight: Array
-    columns: tuple[int, int] | None
-    bias: Array | None
-    norm: QueryNorm | None
-    keys_normed: bool
+    given: Array  # (W,): the row of X as it is
+    position: Array | None  # (W,): the encoding that is added to it
+    weight: Array  # (W, D): the columns of W_q that make this head
+    columns: tuple[int, int] | None  # the first and the last of these, of more than one head
+    bias: Array | None  # (D,)
+    norm: QueryNorm | None  # what is done to x · W + b
+    keys_normed: bool  # whether keys are normalised, too; values never are
 
     @property
     def embedding(self) -> Array:
         """The row of X, with its position where one is added, (W,)."""
         return self.given if self.position is None else self.given + self.position
 
-    def products(self, column: int) -> npt.NDArray[np.float64]:
-        """Return x_w · W_wd for one column d of the query, (W,)."""
-        return self.embedding.astype(np.float64) * self.weight[:, column]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputShare:
-    """What the head adds to the output of the layer: context · W; all heads together add b.
+    """What the head adds to the output of the layer: context · W; all heads together add b."""
 
-    Attributes
-    ----------
-    weight : ndarray (E, out)
-        The rows of W_o of this head.
-    bias : ndarray (out,), or None
-    heads : int
-        How many heads' shares, together with the bias, make the output.
-    share : ndarray (out,) of float64
-        context · weight.
-    """
-
-    weight: Array
-    bias: Array | None
-    heads: int
-    share: npt.NDArray[np.float64]
+    weight: Array  # (E, out): the rows of W_o of this head
+    bias: Array | None  # (out,)
+    heads: int  # how many heads' shares, together with the bias, make the output
+    share: npt.NDArray[np.float64]  # (out,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeyStep:
-    """What happens between the query and one key.
-
-    Attributes
-    ----------
-    index : int
-    label : str or None
-    given, key : ndarray (D,)
-        The key as stored, and as it is compared: rotated if there is rope.
-    products : ndarray (D,) of float64
-        q_d · k_d; v_d · tanh(q_d + k_d) for the additive score.
-    dot : float
-        Their sum.
-    norm : float
-        Length of the key, for the cosine score.
-    raw, capped, score, weight : float
-        The engine's; the score of a hidden key is -inf.
-    bias : float
-        0 where there is none.
-    distance : int
-        |i + offset - j|, in tokens.
-    penalty : float
-        slope · distance; 0 without ALiBi.
-    hidden : tuple of Reason
-        Empty where the query sees the key.
-    exponent, exponential : float
-        score - shift, and exp(score - shift).
-    value, contribution : ndarray (E,), or None without values
-        The contribution is weight · value, in float64; 0 for a hidden key.
-    """
+    """What happens between the query and one key; a hidden key has a score of -inf."""
 
     index: int
     label: str | None
-    given: Array
-    key: Array
-    products: Array
-    dot: float
-    norm: float
-    raw: float
+    given: Array  # (D,): the key as stored
+    key: Array  # (D,): as it is compared, rotated if there is rope
+    products: Array  # (D,): q_d · k_d; v_d · tanh(q_d + k_d) for the additive score
+    dot: float  # their sum
+    norm: float  # length of the key, for the cosine score
+    raw: float  # the engine's, as capped, score and weight are
     capped: float
-    bias: float
-    distance: int
-    penalty: float
-    hidden: tuple[Reason, ...]
+    bias: float  # 0 where there is none
+    distance: int  # |i + offset - j|, in tokens
+    penalty: float  # slope · distance; 0 without ALiBi
+    hidden: tuple[Reason, ...]  # empty where the query sees the key
     score: float
-    exponent: float
+    exponent: float  # score - shift
     exponential: float
     weight: float
-    value: Array | None
-    contribution: Array | None
+    value: Array | None  # (E,)
+    contribution: Array | None  # (E,): weight · value in float64; 0 for a hidden key
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rest:
-    """The keys that are not listed one by one, summed up.
-
-    Attributes
-    ----------
-    count, hidden : int
-        How many there are, and how many of them the query does not see.
-    rules : dict of str to int
-        How many of them each rule hides; several rules may hide the same key.
-    exponential, weight : float
-        Sums over them.
-    contribution : ndarray (E,), or None without values
-    """
+    """The keys that are not listed one by one, summed up."""
 
     count: int
-    hidden: int
-    rules: dict[str, int]
+    hidden: int  # how many of them the query does not see
+    rules: dict[str, int]  # how many each rule hides; several rules may hide the same key
     exponential: float
     weight: float
-    contribution: Array | None
+    contribution: Array | None  # (E,)
 
     @property
     def seen(self) -> int:
@@ -296,10 +215,7 @@ class Explanation:
     @property
     def fully_masked(self) -> bool:
         """Whether the query sees no key."""
-        rest = self.rest
-        return all(step.hidden for step in self.steps) and (
-            rest is None or rest.hidden == rest.count
-        )
+        return all(step.hidden for step in self.steps) and not (self.rest and self.rest.seen)
 
     def __repr__(self) -> str:
         query = labelled(self.query, self.query_label)

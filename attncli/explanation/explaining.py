@@ -173,17 +173,8 @@ def query_index(problem: Problem, text: str, name: str = "query") -> int:
 def query_indices(problem: Problem, text: str) -> tuple[int, ...]:
     """Return the indices of the queries that ``--query`` names.
 
-    Parameters
-    ----------
-    problem : Problem
-    text : str
-        An index or a label; several of them with commas; ranges as in Python (``0:3``), or from a
-        label up to another (``cat:mat``).
-
-    Raises
-    ------
-    UsageError
-        There is no such query.
+    These are indices and labels with commas, ranges as in Python (``0:3``), and ranges from a label
+    up to another (``cat:mat``).
     """
     name, labels, count = "--query", problem.query_labels or (), problem.shape[2]
     found: list[int] = []
@@ -214,13 +205,12 @@ def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.N
 
 
 def _step(row: QueryRow, index: int) -> KeyStep:
-    problem = row.problem
+    problem, bias, weight = row.problem, float(row.bias[index]), float(row.weights[index])
     key = widen(row.key[index], problem.dtype)
     products = _products(row, key)
     distance = abs(problem.visible.offset(0) - index)
     score = float(row.scores[index])
     value = None if problem.value is None else widen(problem.value[0, 0, index], problem.dtype)
-    hidden = reasons(problem.visible, row.query, index, float(row.bias[index]))
     return KeyStep(
         index=index,
         label=None if problem.key_labels is None else problem.key_labels[index],
@@ -231,16 +221,16 @@ def _step(row: QueryRow, index: int) -> KeyStep:
         norm=_length(key),
         raw=float(row.raw[index]),
         capped=float(row.capped[index]),
-        bias=float(row.bias[index]),
+        bias=bias,
         distance=distance,
         penalty=(row.slope or 0.0) * distance,
-        hidden=hidden,
+        hidden=reasons(problem.visible, row.query, index, bias),
         score=score,
         exponent=score - row.shift,
         exponential=float(row.exponentials[index]),
-        weight=float(row.weights[index]),
+        weight=weight,
         value=value,
-        contribution=None if value is None else _share(value, float(row.weights[index])),
+        contribution=None if value is None else _share(value, weight),
     )
 
 

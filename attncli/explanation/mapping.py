@@ -11,7 +11,7 @@ import numpy as np
 from attncli.errors.names import SCHEMA
 
 if TYPE_CHECKING:
-    from attncli.explanation.data import Explanation, KeyStep, Rest
+    from attncli.explanation.data import Explanation, KeyStep
 
 __all__ = ["as_dict"]
 
@@ -38,7 +38,8 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
             "position": e.position,
             "vector": plain(e.given),
             **{name: plain(getattr(e, name)) for name in _OF_QUERY},
-            "made": None if e.made is None else _made(plain(e.made), plain(e.made.embedding)),
+            "made": e.made
+            and {"embedding": plain(e.made.embedding), **plain(e.made, "keys_normed")},
         },
         "batch": e.batch,
         "head": e.head,
@@ -52,7 +53,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
         "softcap": plain(e.softcap),
         "alibi_slope": plain(e.slope),
         "keys": [_key(step, plain) for step in e.steps],
-        "rest": None if e.rest is None else _rest(e.rest, plain),
+        "rest": e.rest and {**plain(e.rest, "rules"), "hidden_by": e.rest.rules},
         "sink": plain(e.sink),
         "sink_exponential": plain(e.sink_exponential),
         "shift": plain.short(e.shift),
@@ -69,8 +70,8 @@ class _Plain:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
 
-    def __call__(self, thing: Any) -> Any:
-        """Return numbers, rows and dataclasses as JSON has them; None stays."""
+    def __call__(self, thing: Any, *without: str) -> Any:
+        """Return numbers, rows and dataclasses as JSON has them, but for fields of some names."""
         if isinstance(thing, float):
             return thing if math.isfinite(thing) else None
         if isinstance(thing, np.ndarray):
@@ -79,7 +80,8 @@ class _Plain:
         if isinstance(thing, tuple):
             return [self(each) for each in thing]
         if is_dataclass(thing) and not isinstance(thing, type):
-            return {one.name: self(getattr(thing, one.name)) for one in fields(thing)}
+            names = [one.name for one in fields(thing) if one.name not in without]
+            return {name: self(getattr(thing, name)) for name in names}
         return thing
 
     def short(self, number: float) -> float | None:
@@ -92,23 +94,11 @@ class _Plain:
         return short if self._dtype.type(short) == own else number
 
 
-def _made(data: dict[str, Any], embedding: list[float]) -> dict[str, Any]:
-    del data["keys_normed"]
-    return {"embedding": embedding, **data}
-
-
 def _key(step: KeyStep, plain: _Plain) -> dict[str, object]:
-    told = plain(step)
-    names = {"key": "vector"}
-    data = {names.get(name, name): value for name, value in told.items() if name != "penalty"}
+    data = {"index": step.index, "label": step.label, "given": plain(step.given)}
+    data |= {"vector": plain(step.key), **plain(step, *data, "key", "penalty")}
     # Of the engine's own numbers, as many digits as their dtype has.
     for name in ("raw", "capped", "bias", "score", "weight"):
         data[name] = plain.short(getattr(step, name))
     hidden = [{"rule": reason.rule, "why": reason.words} for reason in step.hidden]
     return data | {"alibi": plain(-step.penalty + 0.0), "hidden": hidden}
-
-
-def _rest(rest: Rest, plain: _Plain) -> dict[str, object]:
-    data = plain(rest)
-    data["hidden_by"] = data.pop("rules")
-    return dict(data)

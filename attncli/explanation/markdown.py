@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.errors.text import counted
-from attncli.explanation.formulas import Equation, Latex
-from attncli.explanation.keys import markdown_keys
+from attncli.explanation.formulas import Numbers, latex_equation
+from attncli.explanation.keys import key_table
 from attncli.explanation.steps import facts, sections, title
 from attncli.view.limits import Limits
 from attncli.view.markdown import words
@@ -20,39 +20,26 @@ __all__ = ["as_markdown"]
 
 
 def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
-    """Return an explanation as Markdown with formulas in LaTeX.
-
-    Long sums keep their largest terms and wide vectors their first, and say so.
-
-    Parameters
-    ----------
-    explanation : Explanation
-    digits : int
-        Digits after the point.
-    """
-    return "\n\n".join(_blocks(explanation, Limits(digits=digits))) + "\n"
+    """Return an explanation as Markdown with formulas in LaTeX, and so many decimals."""
+    return "\n\n".join(_blocks(explanation, Limits(digits=digits, markdown=True))) + "\n"
 
 
 def _blocks(explanation: Explanation, limits: Limits) -> Iterator[str]:
-    latex = Latex(limits)
     yield f"# {words(title(explanation))}"
     told = [*facts(explanation), f"shown with {counted(limits.digits, 'decimal')}"]
     yield _sentence(", ".join(told))
-    for section in sections(explanation):
+    for section in sections(explanation, Numbers(limits)):
         if section.title:
             yield f"## {section.title}"
-        for part in section.rule:
-            yield _block(part, latex)
-        for part in section.parts:
-            yield _block(part, latex)
-            if isinstance(part, Equation) and part.words:
+        for part in (*section.rule, *section.parts):
+            if isinstance(part, str):
+                yield _sentence(part)
+                continue
+            yield f"$$\n{latex_equation(part)}\n$$"
+            if part.words:
                 yield _sentence(part.words)
         if section.table:
-            yield markdown_keys(explanation, limits)
-
-
-def _block(part: Equation | str, latex: Latex) -> str:
-    return _sentence(part) if isinstance(part, str) else f"$$\n{latex.equation(part)}\n$$"
+            yield from (table.plain for table in key_table(explanation, limits, 0))
 
 
 def _sentence(text: str) -> str:

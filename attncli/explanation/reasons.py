@@ -25,10 +25,7 @@ class Reason:
 
 
 def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tuple[Reason, ...]:
-    """Return every rule that hides a key from the one query of a selected problem.
-
-    The index of the query is that before it was selected; a bias of -inf hides.
-    """
+    """Return every rule that hides a key from a query; it was selected, but has its old index."""
     rules = visible.reasons(0, 0, 0, key) + (("bias",) if bias == -np.inf else ())
     return tuple(Reason(rule, _why(rule, visible, query, key)) for rule in rules)
 
@@ -36,11 +33,7 @@ def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tup
 def tally(
     visible: Visibility, bias: npt.NDArray[Any], among: npt.NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Count the keys that each rule hides from the one query of a selected problem.
-
-    A key that two rules hide counts for both. Of rules that hide none there is no count. Only
-    keys `among` some (S,) are counted; the bias is (S,), too.
-    """
+    """Count the keys `among` some that each rule hides from the one query of a selected problem."""
     counts = {}
     for rule in HIDING_RULES:
         given: dict[str, Any] = {rule: getattr(visible, rule)}

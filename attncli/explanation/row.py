@@ -22,26 +22,13 @@ __all__ = ["QueryRow"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-# The place of the one query of a problem.
-_ONLY = (0, 0, 0)
 
 
 class QueryRow:
-    """One query of one head, solved: its arithmetic over all keys; arrays are (S,) unless noted.
+    """One query of one head, solved: its arithmetic over all keys, in arrays (S,).
 
-    What is not named here is as in `attncli.explanation.data`.
-
-    Attributes
-    ----------
-    problem : Problem
-        Of one batch entry, one head and one query.
-    query : int
-        Its index before it was selected.
-    rotated, compared : ndarray (D,)
-    key : ndarray (S, D)
-        Rotated where there is rope; otherwise as stored.
-    context : ndarray (E,) or None
-    exponentials : ndarray (S,) of float64
+    The problem is that of the one query, whose index is the one before it was selected. The key is
+    (S, D), rotated where there is rope. All else is as in `attncli.explanation.data`.
     """
 
     def __init__(
@@ -52,7 +39,7 @@ class QueryRow:
         # The last bits of a product depend on how many rows it has, and one may decide how a
         # number with few digits, such as 1.195, is rounded.
         place = batch, head, query
-        found = _of_whole(whole, place, threads) or _solved(problem, _ONLY, threads)
+        found = _of_whole(whole, place, threads) or _solved(problem, (0, 0, 0), threads)
         self.raw, self.capped, self.scores = found["raw"], found["capped"], found["scores"]
         self.weights, self.lse = found["weights"], float(found["lse"][0])
         self.context = found.get("context")

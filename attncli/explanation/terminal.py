@@ -10,16 +10,15 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from attncli.errors.text import counted
-from attncli.explanation import formulas
-from attncli.explanation.formulas import Equation
-from attncli.explanation.keys import weight_table
+from attncli.explanation.formulas import Equation, Numbers
+from attncli.explanation.keys import key_table
 from attncli.explanation.steps import facts, sections, title
 from attncli.view.labels import shorten, text_width
 from attncli.view.limits import Limits
 from attncli.view.wrapping import broken, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -35,10 +34,7 @@ _NO_EDGE = 200
 
 
 def renderable(explanation: Explanation, limits: Limits) -> RenderableType:
-    """Return an explanation as a teacher would write it.
-
-    Where the terminal has no edge, formulas are cut to 200 columns.
-    """
+    """Return an explanation as a teacher would write it, in 200 columns where there is no edge."""
     return Group(*_parts(explanation, limits, limits.width or _NO_EDGE))
 
 
@@ -54,63 +50,67 @@ def as_text(explanation: Explanation, limits: Limits | None = None) -> str:
 
 
 def _parts(explanation: Explanation, limits: Limits, width: int) -> Iterator[Text]:
-    heading = limits.known(" · ".join([title(explanation), *facts(explanation)]))
-    yield from (Text(line, style="bold") for line in wrapped(heading.split(" "), width))
+    heading = " · ".join([title(explanation), *facts(explanation)])
+    yield from _note(heading, limits, width, style="bold")
     if limits.digits < _EXACT_DIGITS:
         decimals = counted(limits.digits, "decimal")
         yield from _note(f"shown with {decimals} (--digits), computed with all", limits, width)
-    for section in sections(explanation):
+    for section in sections(explanation, Numbers(limits)):
         if section.title:
             yield Text("")
             yield Text(section.title, style="bold")
         for part in section.rule:
-            words = _rule(part, limits) if isinstance(part, Equation) else part
-            yield from _note(words, limits, width)
+            yield from _note(_in_line(part, limits), limits, width)
         if section.table:
-            yield from weight_table(explanation, limits, width)
-        for are_equations, parts in groupby(section.parts, lambda p: isinstance(p, Equation)):
-            if are_equations:
-                equations = [part for part in parts if isinstance(part, Equation)]
-                yield from _aligned(equations, limits, width)
-            else:
-                notes = (_note(str(part), limits, width) for part in parts)
-                yield from chain.from_iterable(notes)
+            yield from chain.from_iterable(
+                part.split() for part in key_table(explanation, limits, width)
+            )
+        for _, parts in groupby(section.parts, type):
+            yield from _told(list(parts), limits, width)
 
 
-def _rule(equation: Equation, limits: Limits) -> str:
-    write = formulas.Text(limits, _NO_EDGE)
-    sides = [" ".join(write.pieces(side)) for side in (equation.left, *equation.sides)]
-    return _EQUALS.join(sides)
+def _told(parts: Sequence[Equation | str], limits: Limits, width: int) -> Iterator[Text]:
+    equations = [part for part in parts if isinstance(part, Equation)]
+    if equations:
+        yield from _aligned(equations, limits, width)
+    for part in parts:
+        if isinstance(part, str):
+            yield from _note(part, limits, width)
 
 
-def _note(words: str, limits: Limits, width: int) -> Iterator[Text]:
-    for line in _wrapped(words.split(" "), width, limits):
-        yield Text(line, style="italic dim")
+def _in_line(part: Equation | str, limits: Limits) -> str:
+    if isinstance(part, str):
+        return limits.known(part)
+    return limits.formula(_EQUALS.join(side.line for side in (part.left, *part.sides)))
+
+
+def _note(words: str, limits: Limits, width: int, style: str = "italic dim") -> Iterator[Text]:
+    for line in _lines(limits.known(words).split(" "), width):
+        yield Text(line, style=style)
 
 
 def _aligned(equations: Sequence[Equation], limits: Limits, width: int) -> Iterator[Text]:
     """Yield equations aligned at their first equals signs, each wrapped between its pieces."""
-    lefts = [limits.formula(equation.left.text) for equation in equations]
+    lefts = [limits.formula(equation.left.line) for equation in equations]
     # Names that take more than half a line would leave no room for numbers.
     left_width = min(max(map(text_width, lefts)), width // 2)
     room = max(1, width - left_width - len(_EQUALS))
-    write = formulas.Text(limits, max(10, room))
     for equation, left in zip(equations, lefts, strict=True):
-        first, *others = (write.pieces(side) for side in equation.sides)
-        pieces = [*first, *chain.from_iterable([f"= {side[0]}", *side[1:]] for side in others)]
+        first, *others = (side.text for side in equation.sides)
+        pieces = [*first, *chain.from_iterable((f"= {side[0]}", *side[1:]) for side in others)]
         if equation.words:
-            pieces = " ".join([*pieces, ", " + equation.words]).replace(" , ", ", ").split(" ")
+            pieces[-1] += ","
+            pieces += equation.words.split(" ")
         start = shorten(left, left_width, ellipsis=limits.known("…"))
         start = " " * (left_width - text_width(start)) + start + _EQUALS
-        for line in _wrapped(pieces, room, limits):
+        for line in _lines(map(limits.formula, pieces), room):
             yield _styled(start, line, note=bool(equation.words))
             start = " " * (left_width + len(_EQUALS))
 
 
-def _wrapped(pieces: Sequence[str], room: int, limits: Limits) -> Iterator[str]:
+def _lines(pieces: Iterable[str], room: int) -> Iterator[str]:
     """Yield pieces as lines; long pieces are broken."""
-    parts = (broken(limits.formula(piece), room) for piece in pieces)
-    return wrapped(chain.from_iterable(parts), room)
+    return wrapped(chain.from_iterable(broken(piece, room) for piece in pieces), room)
 
 
 def _styled(start: str, text: str, *, note: bool) -> Text:

@@ -136,7 +136,7 @@ class _Writer:
             whole = getattr(style, "bgcolor", None) is not None
             if number == len(cells) - 1 and not whole:
                 line = line.rstrip()
-            if style:
+            if style and (cell or whole):
                 first = start if whole else at - len(part.lstrip())
                 self._spans.append(Span(self._at + first, self._at + min(at, len(line)), style))
         self.line(line)
