@@ -1,45 +1,42 @@
 """Hold blocks of queries of each head to the tolerance that they earn by themselves.
 
-The tolerance of a whole output is made by its largest numbers. Where others are far smaller (late
-queries with many keys, or a head whose values are small), a mistake would hide in it. So the
-queries of each head are cut into blocks. The textbook formula is measured on those blocks whose
-errors are largest for their numbers, and the errors of each are held to what it earns.
+The largest numbers of an output make its tolerance. A mistake among far smaller numbers (late
+queries with many keys, or a head with small values) would hide in it. So the queries of each head
+are cut into blocks, and the blocks with the largest relative errors are measured by themselves.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.referee.pipeline import pipeline_of
 from attncli.referee.report import Stretch
 from attncli.referee.run import Part
-from attncli.referee.tolerance import earned, plain_errors
+from attncli.referee.tolerance import earned, plain_errors, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import File, Precision
+    from attncli.referee.formats import Array, File, Ints, Precision
     from attncli.referee.verdict import Errors
 
 __all__ = ["judged_in_blocks"]
 
-Array = npt.NDArray[Any]
-# Queries of a block, and the scores that it may have at most.
+# The most queries and scores of a block.
 _ROWS, _CELLS = 64, 2**21
 # In 16 bits a row whose two largest scores are nearly the same may err by far more than the others.
-# So of each block that has enough rows, the worst ones do not count.
+# So the two worst rows of a block with at least 16 rows do not count.
 _UNCOUNTED, _ENOUGH = 2, 16
-# Of so many heads the worst block is measured; of heads with few queries, so many scores are.
+# Heads whose worst block is measured; where heads have few queries, the scores that are measured.
 _MEASURED, _MEASURED_CELLS = 4, 2**20
 # A block is measured where its errors are this many times the usual share of its numbers.
 _FAR_LARGER = 2.0
-# Numbers that are smaller than this share of the usual one count as that large.
+# Numbers below this share of the usual number count as that share.
 _LEAST = 0.01
 
 
@@ -58,14 +55,13 @@ def judged_in_blocks(
     uncounted = _UNCOUNTED if file.precision.short and rows >= _ENOUGH else 0
     wrong = _means(errors.error, edges, uncounted)
     right = _means(errors.answer, edges, 0)
-    usual = _usual(right)
+    usual, pipe = root_mean_square(right), pipeline_of(problem)
     for place in _doubtful(wrong, np.maximum(right, _LEAST * usual), rows * keys, rows):
         batch, head, number = place
         span = int(edges[number]), int(edges[number + 1])
         part = Part(batch, None if joined else head, span)
-        pipe, precisions = pipeline_of(problem), {name: file.precision}
-        plain = plain_errors(pipe, part, precisions, inputs=inputs)[name]
-        tolerance = earned(plain, file.precision, file.digits)
+        plain = plain_errors(pipe, part, {name: file.precision}, inputs=inputs)
+        tolerance = earned(plain[name], file.precision, file.digits)
         most = max(tolerance.rms or 0.0, _LEAST * errors.tolerance.rms)
         if wrong[place] > most:
             own_batch, own_head = problem.layout.place(batch, None if joined else head)
@@ -78,7 +74,7 @@ def judged_in_blocks(
     return errors
 
 
-def _means(array: Array, edges: npt.NDArray[np.int64], uncounted: int) -> Array:
+def _means(array: Array, edges: Ints, uncounted: int) -> Array:
     """Return the root mean square of each block without its largest rows, (B, H, blocks)."""
     with np.errstate(over="ignore"):
         rows = np.array([[_mean_squares(head) for head in entry] for entry in array])
@@ -92,17 +88,13 @@ def _mean_squares(rows: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", finite, finite) / rows.shape[1])
 
 
-def _usual(means: Array) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(np.square(means).mean()))
-
-
 def _doubtful(wrong: Array, right: Array, cells: int, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the block of each head with the largest errors for its numbers, the worst first."""
+    """Yield the block of each head with the largest relative errors, the worst first."""
     few = rows < _ENOUGH
     with np.errstate(all="ignore"):
         share = np.nan_to_num(wrong / right)
-        above = 0.0 if few else _FAR_LARGER * _usual(wrong) / _usual(right)
+        usual = np.float64(root_mean_square(wrong)) / root_mean_square(right)
+    above = 0.0 if few else _FAR_LARGER * usual
     count = max(_MEASURED, _MEASURED_CELLS // cells) if few else _MEASURED
     numbers, largest = share.argmax(axis=-1), share.max(axis=-1)
     for place in np.argsort(-largest, axis=None)[:count]:

@@ -20,6 +20,8 @@ from attncli.referee.tolerance import earned, plain_errors_of
 from attncli.referee.verdict import Errors, canonical
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from attncli.referee.parts import Case
 
 __all__ = ["diagnose"]
@@ -43,13 +45,13 @@ def diagnose(question: Question) -> Diagnosis:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     single = None
     if _may_be_single(question):
-        single = _stored_wider(_judged_in(question, _SINGLE), SINGLE, _ALIKE * _SINGLE.eps)
+        single = _stored_wider(_judged_in_single(question), SINGLE, _ALIKE * _SINGLE.eps)
     search = Search(narrow)
     if single is None:
         search, searched = _searched_by_part(search)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False)
-        searched = searched if searched.causes else replace(searched, causes=(single,))
+        searched = replace(searched, causes=searched.causes or (single,))
     search, searched = _beside_nan(question, narrow, search, searched)
     causes = searched.causes
     explained = {name for cause in causes for name in cause.outputs}
@@ -67,12 +69,12 @@ def diagnose(question: Question) -> Diagnosis:
 
 
 def _tells(case: Case) -> bool:
-    """Return whether there are more independent numbers than a mistake has free parameters: one."""
+    """Return whether the files show more independent numbers than a mistake has parameters: one."""
     return not case.comparable or free_numbers(case, case.pipe) > 1
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:
-    """Return whether all numbers of a file are the same where those of the answer are not."""
+    """Return whether all numbers of a file are the same, but those of the answer differ."""
     if found.shape != answer.shape or found.size == 1:
         return False
     first = found.flat[0]
@@ -81,7 +83,7 @@ def _says_nothing(found: Array, answer: Array) -> bool:
 
 
 def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
-    """Diagnose files whose numbers are all the same: what leaves no freedom is tried alone."""
+    """Diagnose files whose numbers are all the same: mistakes are tried alone."""
     searched = Search(question).run(pairs=False)
     finite = any(np.isfinite(found).any() for found in question.files.values())
     tried = 0 if finite and not searched.causes else max(searched.tried, 1)
@@ -94,7 +96,7 @@ def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
 def _beside_nan(
     question: Question, narrow: Question, search: Search, searched: Searched
 ) -> tuple[Search, Searched]:
-    """Explain the rest by itself where rows of NaN, or of zeros, are all that nothing explains."""
+    """Explain the other rows by themselves where nothing explains rows of NaN or zeros."""
     if not all(cause.fails_at for cause in searched.causes):
         return search, searched
     plain = rows_of(question, "nothing") or rows_of(question, "nan")
@@ -114,7 +116,7 @@ def _beside_nan(
 
 
 def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
-    """Return the question in which some rows of NaN are no errors."""
+    """Return the question with some rows of NaN taken for right."""
     outputs = dict(question.outputs)
     for name, own in rows.items():
         if (errors := outputs[name].errors) is not None:
@@ -124,10 +126,7 @@ def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
 
 
 def _nan_rows(question: Question) -> dict[str, Bools]:
-    """Return which rows (B, H, L) of each output are NaN although the answer is a number.
-
-    None of them where single numbers are NaN, too.
-    """
+    """Return the rows (B, H, L) that are NaN by mistake; none where single numbers are, too."""
     found: dict[str, Bools] = {}
     for name, file in question.comparable.items():
         answer = canonical(question.problem, name, question.outputs[name].answer)
@@ -140,19 +139,16 @@ def _nan_rows(question: Question) -> dict[str, Bools]:
     return found
 
 
-# Files that are less exact than the format they are stored in.
+# Files that are stored in a wider format than their numbers show.
 
 
 def _narrowed(question: Question) -> Question:
-    """Return the question with the narrowest formats that hold every number of the files."""
     precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
     return question if precisions == question.precisions else _judged_in(question, precisions)
 
 
-def _judged_in(question: Question, formats: Precision | dict[str, Precision]) -> Question:
-    """Return the question with other formats of the files, and what these earn."""
-    if isinstance(formats, Precision):
-        formats = dict.fromkeys(question.files, formats)
+def _judged_in(question: Question, formats: Mapping[str, Precision]) -> Question:
+    """Return the question with other formats of the files, and the tolerances that these earn."""
     plain = plain_errors_of(question.problem, formats, question.doubtful, question.inputs)
     outputs = {}
     for name, old in question.outputs.items():
@@ -163,33 +159,34 @@ def _judged_in(question: Question, formats: Precision | dict[str, Precision]) ->
     return replace(question, outputs=outputs)
 
 
-def _rounded(name: str, meaning: str, fix: str) -> Mistake:
-    return Mistake(name, meaning, lambda pipe: pipe, PRECISION, fix)
+def _judged_in_single(question: Question) -> Question:
+    return _judged_in(question, dict.fromkeys(question.files, _SINGLE))
 
 
 def _in_half(narrow: Question) -> Mistake:
     formats = " and ".join(sorted({p.name for p in narrow.precisions.values() if p.short}))
-    return _rounded(
+    return Mistake(
         "computed_in_half",
         f"the numbers are {formats} numbers, stored in a wider format",
+        lambda pipe: pipe,
+        PRECISION,
         "compute in float32; or give query, key and value rounded to "
         f"{formats}, so that the file is judged in that format",
     )
 
 
-SINGLE = _rounded(
+SINGLE = Mistake(
     "computed_in_float32",
     "the numbers are only as exact as float32, but stored as float64",
+    lambda pipe: pipe,
+    PRECISION,
     "convert query, key and value to float64 first (a softmax may be hard-coded to float32), or "
     "save the output as float32",
 )
 
 
 def _may_be_single(question: Question) -> bool:
-    """Return whether files are judged in float64 that may have been computed in float32.
-
-    Numbers that were printed with few digits do not say so.
-    """
+    """Return whether files in float64 may have been computed in float32; printed ones never."""
     return question.earned and all(
         one.file.precision.name == "float64" and one.file.digits == Digits()
         for one in question.outputs.values()
@@ -197,10 +194,7 @@ def _may_be_single(question: Question) -> bool:
 
 
 def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> Cause | None:
-    """Return the explanation that all files are right in the narrower format of their numbers.
-
-    None where the largest error is below a share of the largest number: that has another cause.
-    """
+    """Return the explanation that all files are right in the narrower format of their numbers."""
     largest = most = 0.0
     for one in question.outputs.values():
         if one.errors is None or not one.tolerance.earned:
@@ -211,7 +205,7 @@ def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> C
         if one.tolerance.absolute > _SAYS_NOTHING * size or not errors.passed:
             return None
         largest, most = max(largest, float(errors.error.max())), max(most, size)
-    if largest < least * most:
+    if largest < least * most:  # the error has another cause
         return None
     return Cause(conventions=(mistake,), outputs=tuple(question.files), error=largest)
 
@@ -220,43 +214,37 @@ def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> C
 
 
 def _searched_by_part(search: Search) -> tuple[Search, Searched]:
-    """Search for what explains all that is wrong, or else the part alone in which it is wrong.
-
-    Single mistakes come first; what shows only which weights are 0, which much may explain, last.
-    """
+    """Explain all errors, or else the wrong part by itself; first by single mistakes."""
     if not _in_a_part(search):
         return search, _searched_by_output(search)
     part = Search(search.question, by_part=True)
     found: dict[Search, Searched] = {}
-
-    def explains(one: Search, *, pairs: bool) -> bool:
+    best = search
+    for one, pairs in ((search, False), (part, False), (search, True)):
         found[one] = _searched_by_output(one, pairs=pairs)
-        return any(map(_is_whole, found[one].causes))
-
-    steps = ((search, False), (part, False), (search, True))
-    best = next((one for one, pairs in steps if explains(one, pairs=pairs)), search)
+        if any(map(_is_whole, found[one].causes)):
+            best = one
+            break
     if not found[best].causes:
-        explains(part, pairs=True)
         best = part
+        found[part] = _searched_by_output(part)
     total = sum(found.values(), start=Searched())
     return best, replace(total, causes=found[best].causes)
 
 
 def _is_whole(cause: Cause) -> bool:
-    """Return whether a cause is true of all that is wrong, and more than which weights are 0."""
+    """Return whether a cause explains all errors, by more than by which weights are 0."""
     pattern = all(mistake.pattern for mistake in cause.conventions)
     return not pattern and (not cause.fails_at or cause.right_there)
 
 
 def _in_a_part(search: Search) -> bool:
-    """Return whether others are right beside the wrong heads, batch entries or queries.
-
-    Heads and batch entries of a large problem were tried by themselves.
-    """
+    """Return whether some heads, batch entries or queries are right, and others wrong."""
     question = search.question
     places = [one.wrong for one in question.outputs.values()]
     wrong = [each for each in places if each is not None and each.any()]
     heads = [each.any(axis=(2, 3)) for each in wrong]
+    # Heads and batch entries of a large problem were tried by themselves.
     if not search.cases.sliced and any(not each.all() for each in heads):
         return True
     # The first query of a causal problem sees one key, so that most mistakes leave it right.
@@ -266,7 +254,7 @@ def _in_a_part(search: Search) -> bool:
 
 
 def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
-    """Search for what explains all outputs together, or else for what explains each wrong one."""
+    """Explain all outputs together, or else each wrong one by itself."""
     question, together = search.question, _searched(search, pairs=pairs)
     if together.causes or len(question.files) == 1:
         return together
@@ -275,14 +263,14 @@ def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
 
 
 def _searched_alone(name: str, question: Question, *, pairs: bool) -> Searched:
-    """Search for what explains one output, and does not spoil others that are right."""
+    """Explain one output; causes that would spoil the right ones come last."""
     found = _searched(Search(question.about((name,))), pairs=pairs)
     right = tuple(n for n in question.files if n not in question.wrong)
     if not right:
         return found
     others = question.about(right)
     cases = Cases(others)
-    # What only changes how a file is written spoils no other. Where none would be left, keep all.
+    # Mistakes in how a file is written spoil no other.
     kept = tuple(
         one
         for one in found.causes
@@ -292,7 +280,6 @@ def _searched_alone(name: str, question: Question, *, pairs: bool) -> Searched:
 
 
 def _fits(cause: Cause, question: Question, cases: Cases) -> bool:
-    """Return whether the files of a question are what an explanation makes."""
     pipe = follow(question.pipe, cause.conventions)
     return pipe is not None and all(
         agrees(case, pipe) for case in cases.of(needs_of(cause.conventions))
@@ -300,15 +287,12 @@ def _fits(cause: Cause, question: Question, cases: Cases) -> bool:
 
 
 def _searched(search: Search, *, pairs: bool) -> Searched:
-    """Search in the format of the files, or else in float32 where they may be made in that.
-
-    A model in float64 whose softmax runs in float32 hides every other mistake otherwise.
-    """
+    """Search in the format of the files, or else in float32, where a softmax may have run."""
     mixed = _may_be_single(search.question)
     exact = search.run(pairs=pairs and not mixed)
     if exact.causes or not mixed:
         return exact
-    narrow = Search(_judged_in(search.question, _SINGLE), by_part=search.cases.by_part)
+    narrow = Search(_judged_in_single(search.question), by_part=search.cases.by_part)
     rounder = narrow.run(pairs=pairs)
     causes = tuple(
         one
@@ -323,7 +307,7 @@ def _searched(search: Search, *, pairs: bool) -> Searched:
 
 
 def _told_apart_by(question: Question, cases: Cases, causes: tuple[Cause, ...]) -> str:
-    """Return a sentence about what would distinguish explanations; empty of one alone."""
+    """Return a sentence about what would distinguish several explanations."""
     if len(causes) < 2:
         return ""
     made = []

@@ -175,17 +175,13 @@ class Run:
         """Return query, key or value as it is multiplied: rotated and changed; rounded."""
         pipe = self.pipe
         changes = [change for target, change in pipe.operands if target == name]
-        turns = name != "value" and pipe.rope is not None
-        if self.precision is not FLOAT64:
-            return self.prepared(name, changes, turns=turns)
-        if not (turns or changes or (pipe.score in ("cosine", "general") and name != "value")):
+        scored = name != "value" and (pipe.rope is not None or pipe.score in ("cosine", "general"))
+        if self.precision is FLOAT64 and not (scored or changes):
             return self.input(name)
         positions = pipe.query_positions if name == "query" else pipe.key_positions
         made_of = (getattr(pipe, name), positions, pipe.turn, pipe.turn_key, *changes, pipe.rope)
         made_of += (pipe.score, pipe.score_weight, pipe.query, *pipe.places.get(name, ()))
-        made: Array = self.memory.of(
-            name, made_of, lambda: np.array(self.prepared(name, changes, turns=turns))
-        )
+        made: Array = self.memory.of(name, made_of, lambda: np.array(self._made(name, changes)))
         return made
 
     def positions(self, name: str) -> Array:
@@ -194,11 +190,10 @@ class Run:
         own = own if len(own) == 1 else own[self.part.index[0]]
         return own[:, None, self.part.index[2] if name == "query" else slice(None)]
 
-    def prepared(self, name: str, changes: list[Stage], *, turns: bool) -> Array:
-        """Return an input of the part as the scores, or the sum of the values, take it."""
+    def _made(self, name: str, changes: list[Stage]) -> Array:
         pipe, precision = self.pipe, self.precision
         rows = precision.rounded(self.input(name))
-        if turns and pipe.rope is not None:
+        if name != "value" and pipe.rope is not None:
             turn = pipe.turn_key or pipe.turn if name == "key" else pipe.turn
             rows = turn(rows, self.positions(name), pipe.rope)
         for change in changes:
@@ -236,11 +231,10 @@ def evaluate(
 
 
 def _stages(run: Run, *, fold: bool) -> dict[str, Array]:
-    """Return what each step from the product to the scores makes, the scores last."""
+    """Return the result of each step from the product to the scores."""
     pipe = run.pipe
-    if run.precision is not FLOAT64:  # nothing of it is remembered
-        fold = fold and pipe.order[0] == "scale" and pipe.score != "additive"
-        return _steps(run, _product(run, fold=fold), pipe.order[1:] if fold else pipe.order)
+    if fold and pipe.order[0] == "scale" and pipe.score != "additive":
+        return _steps(run, _product(run, fold=True), pipe.order[1:])
     product_of = pipe.score, run.operand("query"), run.operand("key"), pipe.score_vector
     product = run.memory.of("product", product_of, lambda: np.array(_product(run)))
     made_of: tuple[Any, ...] = (product, pipe.scale, pipe.softcap, pipe.order, pipe.fill)
@@ -295,7 +289,6 @@ def together(left: Array, right: Array, *, in_turn: bool = False) -> Array:
 
 
 def _outputs(run: Run, stages: dict[str, Array]) -> Outputs:
-    """Return all outputs, the context before its projection."""
     pipe, precision = run.pipe, run.precision
     weights, lse = pipe.softmax(run, stages["scores"])
     for change in pipe.after:
@@ -357,8 +350,6 @@ def _hide(run: Run, scores: Array) -> Array:
 
 
 def _adding(name: str) -> Stage:
-    """Return the step that adds the term of its name, where there is one."""
-
     def add(run: Run, scores: Array) -> Array:
         if name not in run.pipe.terms:
             return scores
@@ -425,5 +416,4 @@ def turned_inputs(pipe: Pipeline) -> Pipeline:
         return pipe
     plain = pipe.but(score="dot", score_weight=None, operands=(), places={})
     run = Run(plain, WHOLE, FLOAT64, None)
-    made = {name: run.prepared(name, [], turns=True) for name in ("query", "key")}
-    return pipe.but(rope=None, **made)
+    return pipe.but(rope=None, query=run.operand("query"), key=run.operand("key"))

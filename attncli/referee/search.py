@@ -1,8 +1,7 @@
-"""Find the mistakes that explain a difference: one at a time, what the numbers tell, then two.
+"""Find the mistakes that explain a difference: single ones, those read off the numbers, pairs.
 
-The search is bounded by work, not by the clock: each evaluation costs as many units as it computes
-scores, and a time limit is so many units. So identical calls try the same mistakes and give the
-same names.
+The search is bounded by work, not by the clock: evaluating a score costs one unit, and a time limit
+is a number of units. So identical calls try the same mistakes and give the same names.
 """
 
 from __future__ import annotations
@@ -47,30 +46,30 @@ __all__ = ["Search", "Searched", "follow", "needs_of"]
 
 Group = tuple["Mistake", ...]
 Found = list[tuple[Fit, Group]]
-# An explanation that leaves more than this many times what the best one leaves is not as good.
+# An explanation is as good as the best one if it leaves at most this many times its error.
 _EQUALLY_GOOD = 1.5
-# Errors of this share of the tolerance are no worse than none, in 16 bits and in wider formats.
+# Errors below this share of the tolerance count as none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
-# What is read off the numbers is preferred to a known mistake if it leaves this share of its error.
+# A fit is preferred to a known mistake if it leaves at most this share of its error.
 _CLEARER = 0.5
-# When this share of the work is spent on single mistakes, the numbers are looked at first.
+# After this share of the work on single mistakes, the fits come first.
 _SOON = 0.3
-# Parts of a large problem in which an explanation is tried even after the time limit.
+# An explanation is tried in this many parts of a large problem, even after the time limit.
 _ALWAYS_TRIED = 8
-# Units of work besides evaluating pipelines: for each number of query or key that a mistake
-# changes, and for each score that a fit reads.
+# Units of work for each number of query or key that a mistake changes, and for each score that a
+# fit reads.
 _OF_AN_INPUT, _OF_A_FIT = 0.01, 4.0
 # A window, or a sequence that is cut short, looks like a block that is lost.
 _LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}
-# Beside mistakes whose names end so, any other scale is looked for.
+# Beside mistakes whose names end so, a scale is fitted.
 _BESIDE_A_SCALE = ("_ignored", "_missing", "_inverted", "causal_top_left", "causal_bottom_right")
-# Bytes of an array that is larger than those of evaluations; glibc learns from no larger ones.
+# Bytes of the largest array from which glibc learns to keep freed memory.
 _MEMORY = 2**25 - 2**16
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What searches found, and how far they came."""
+    """The result of one search, or of several together."""
 
     causes: tuple[Cause, ...] = ()
     tried: int = 0  # mistakes and pairs
@@ -111,51 +110,49 @@ class Search:
         self.cases = Cases(question, by_part=by_part)
         self.tried = 0
         self.complete = True
-        self.tells = True  # no number was fitted that the files are too few for
+        self.tells = True  # False where a fit has more parameters than the files have numbers
         self._pipes: dict[Group, Pipeline | None] = {}
         self._looks: dict[Mistake, Fitting] = {}
-        # glibc gives large arrays back to the system, which takes a third of a search's time. It
-        # keeps them once an array of this size has come and gone.
+        # glibc gives large arrays back to the system, which takes a third of a search's time. After
+        # this one it keeps them.
         np.empty(_MEMORY, np.uint8)
 
     @property
     def scope(self) -> Literal["all", "slices"]:
-        """What is tried on: ``all``, or ``slices`` of a large problem."""
+        """``all``, or ``slices`` of a large problem."""
         return "slices" if self.cases.sliced else "all"
 
     def run(self, *, pairs: bool = True) -> Searched:
-        """Search for causes; with pairs, try two mistakes together, too."""
+        """Search for causes; with ``pairs`` also for two mistakes together."""
         return Searched(self._causes(pairs=pairs), self.tried, self.complete)
 
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
-        """Return the best causes; the next ones where these fail elsewhere in the problem."""
+        """Return the best causes that hold in all parts of the problem, or else the best ones."""
         first: tuple[Cause, ...] = ()
         for found in self._explained(pairs=pairs):
             of_part: tuple[Cause, ...] = ()
             for causes in self._in_turn(found):
                 whole = tuple(cause for cause in causes if not cause.fails_at)
-                # Where the work is done, the best one counts, and what it does not explain is told.
+                # After the time limit the best one counts, even if it fails elsewhere.
                 if whole and (not first or not self.work.over):
                     return whole
                 first = first or causes
                 of_part = of_part or tuple(cause for cause in causes if cause.right_there)
-            if of_part:  # the rest is right: only what is read off the numbers can say more
-                more = (
-                    tuple(one for one in causes if not one.fails_at)
-                    for causes in self._in_turn(self._fitted)
-                )
+            if of_part:  # the rest is right: only a fit can say more
+                fitted = self._in_turn(self._fitted)
+                more = (tuple(one for one in causes if not one.fails_at) for causes in fitted)
                 return next(filter(None, more), of_part)
         return first
 
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
-        """Yield the groups of each kind that explain anything, and how well each does."""
+        """Yield the groups of each kind that explain the files."""
         one = self._one
         if one and all(map(_of_kernels, one)):
             one = one + [item for item in self._fitted if item[1][0].stage in _LIKE_BLOCKS]
         yield self._clearer(one) or one
         if self._only_nan:  # where all other numbers are right
             return
-        # What was found so far is not true everywhere, or there is nothing.
+        # From here on, nothing was found that is true everywhere.
         if not one and self._is_settled(self._fitted):
             yield self._fitted
         yield self._late
@@ -166,7 +163,7 @@ class Search:
 
     @cached_property
     def _only_nan(self) -> bool:
-        """Whether NaN is all that is wrong, from which no number can be read."""
+        """Whether every wrong number is NaN, which nothing can be fitted to."""
         outputs = self.question.outputs
         return bool(self.question.comparable) and all(
             np.isnan(found[outputs[name].wrong]).all()
@@ -176,14 +173,14 @@ class Search:
     # Which of several explanations are told.
 
     def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
-        """Yield the best causes, and then the best of the others, again and again."""
+        """Yield the best causes, then the best of the others, and so on."""
         while found:
             best = self._best_of(found)
             yield tuple(self._cause(*item) for item in best)
             found = [item for item in found if item not in best]
 
     def _best_of(self, found: Found) -> Found:
-        """Return those about as good as the best; variants where nothing simpler is."""
+        """Return those about as good as the best, without variants of simpler ones."""
         rounding = _ROUNDING_OF_SHORT if self.question.short else _ROUNDING
 
         def as_good(rms: float, least: float) -> bool:
@@ -203,10 +200,7 @@ class Search:
         return sorted((i for i in own if as_good(i[0].rms, own[0][0].rms)), key=_of_kernels)
 
     def _clearer(self, found: Found) -> Found:
-        """Return what is read off the numbers and leaves far less than what was found, if any.
-
-        Where numbers are rounded to 16 bits, what leaves too much may still be tolerated.
-        """
+        """Return the fits that leave far less than what was found, which 16 bits may tolerate."""
         only_rounds = all(one.stage.only_rounds for _, group in found for one in group)
         if not found or not (only_rounds or self.question.short):
             return []
@@ -214,26 +208,19 @@ class Search:
         return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
 
     def _is_settled(self, fitted: Found) -> bool:
-        """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
-
-        Two mistakes may come to one other scale, and are told instead.
-        """
+        """Return whether a fit leaves only rounding; two mistakes may explain another scale."""
         scaled = any(one.stage.like_a_scale for _, group in fitted for one in group)
         return not scaled and any(self._leaves_only_rounding(group) for _, group in fitted)
 
     def _leaves_only_rounding(self, group: Group) -> bool:
-        """Return whether a group that fits explains everything, as far as is known.
-
-        Within a tolerance that is given, another one may fit better.
-        """
         fails_at, right_there = self._try_elsewhere(group)
+        # Within a tolerance that is given, another group may fit better.
         return self.question.earned and (not fails_at or right_there)
 
     # Candidates.
 
     @cached_property
     def _concerned(self) -> list[Mistake]:
-        """The mistakes that bear on the outputs."""
         question = self.question
         names, right_shapes = question.pipe.file.names, bool(question.comparable)
         unmade = question.problem.made_from is None
@@ -246,7 +233,6 @@ class Search:
         ]
 
     def _can(self, group: Group) -> bool:
-        """Return whether a group can be tried on cases of that size."""
         evaluable = all(case.evaluable for case in self.cases.of(needs_of(group)))
         return evaluable or all(one.writes for one in group)
 
@@ -256,7 +242,7 @@ class Search:
 
     @property
     def too_large(self) -> tuple[str, ...]:
-        """The mistakes that need more of the problem at once than can be tried."""
+        """The mistakes that need more of the problem at once than can be evaluated."""
         problem, able = self.question.problem, set(self._able)
         return tuple(
             one.name for one in self._concerned if one not in able and not one.stage.absent(problem)
@@ -266,15 +252,13 @@ class Search:
         every = list(groups)
         if not self.cases.sliced:
             return every
-        costs = {
-            needs: sum(case.cells for case in self.cases.of(needs))
-            for needs in set(map(needs_of, every))
-        }
-        return sorted(every, key=lambda group: costs[needs_of(group)])
+        return sorted(
+            every, key=lambda group: sum(case.cells for case in self.cases.of(needs_of(group)))
+        )
 
     @cached_property
     def _one(self) -> Found:
-        """What explains the files of the single mistakes."""
+        """The single mistakes that explain the files."""
         groups = self._cheapest_first((one,) for one in self._able if not one.stage.late)
         rest = iter(groups)
         soon = self._explain(rest, BITS_FOR_ONE, until=self.work.spent + _SOON * self.work.left)
@@ -288,13 +272,10 @@ class Search:
         return self._explain(self._cheapest_first(late), BITS_FOR_ONE)
 
     def _pairs(self, *, like_a_scale: bool) -> list[Group]:
-        """Return the pairs that are tried, those that cost least first.
-
-        With ``like_a_scale``, only those that may come to one other scale, which was found already.
-        """
+        """Return the pairs to try; with ``like_a_scale`` those that may make another scale."""
         case, right = self.cases.of(frozenset())[0], self.question.pipe
         if not any(np.isfinite(file).any() for file in case.files.values()):
-            return []  # many pairs make nothing but NaN
+            return []  # many pairs make only NaN
         able, misshapen, resizing = [], set(), set()
         for one in self._able:
             if one.stage.alone or self.work.over or (pipe := self._pipe((one,))) is None:
@@ -313,11 +294,9 @@ class Search:
         )
 
     def _two(self, *, like_a_scale: bool) -> Found:
-        """Return the pairs that explain the files; once one does, others that share half of it.
-
-        Two pairs that share no mistake hardly ever come to the same numbers.
-        """
+        """Return the pairs that explain the files."""
         found: Found = []
+        # Pairs that share no mistake hardly ever make the same numbers.
         halves: set[Mistake] = set()
         for pair in self._pairs(like_a_scale=like_a_scale):
             if halves and halves.isdisjoint(pair):
@@ -330,11 +309,10 @@ class Search:
                 break
         return found
 
-    # What the numbers of the files tell.
+    # Fits.
 
     @cached_property
     def _fitted(self) -> Found:
-        """What can be read off the numbers: a scale, counts, places of any kind."""
         return [] if self._only_nan else self._read_by(FITTED)
 
     def _read_by(self, fittings: Iterable[Fitting]) -> Found:
@@ -352,7 +330,7 @@ class Search:
         return self._explain([(one,) for one in made], BITS_FOR_FITTED)
 
     def _scaled_beside(self) -> Found:
-        """Return what explains the files beside a scale that is fitted for it."""
+        """Return the mistakes that explain the files together with a fitted scale."""
         case, groups = self.cases.of(frozenset())[0], []
         for one in self._able:
             if one.name.endswith(_BESIDE_A_SCALE) and (pipe := self._pipe((one,))) is not None:
@@ -363,7 +341,7 @@ class Search:
     # Trying.
 
     def _pipe(self, group: Group) -> Pipeline | None:
-        """Return the pipeline of a group; those of single mistakes are remembered."""
+        """Return the pipeline of a group, or None; those of single mistakes are remembered."""
         if len(group) == 1:
             if group not in self._pipes:
                 # Mistakes change the inputs of the whole problem, however small its slices are.
@@ -375,10 +353,7 @@ class Search:
         return None if first is None else follow(first, group[1:])
 
     def _explain(self, groups: Iterable[Group], bits: float, *, until: float = math.inf) -> Found:
-        """Return the groups that explain the files, and how well, until the work is done.
-
-        An iterator can be gone on with where it is to stop before.
-        """
+        """Return the groups that explain the files, until so much work is spent."""
         found: Found = []
         for group in groups:
             if self.work.over:
@@ -392,7 +367,7 @@ class Search:
         return found
 
     def _try(self, group: Group, bits: float) -> Fit | None:
-        """Return how well a group explains the files; None where it does not, or may by chance."""
+        """Return how well a group explains the files; None where it does not, or by chance."""
         needs = needs_of(group)
         cases = self.cases.of(needs)
         if not self._can(group) or (pipe := self._pipe(group)) is None:
@@ -402,7 +377,7 @@ class Search:
         ):
             return None  # far more scores: keys in the place of a query
         self.tried += 1
-        # What was read off a part says nothing of a smaller one.
+        # A fit to a part says nothing about a smaller part.
         of_part = any(one in self._looks and self._looks[one].of_part for one in group)
         probe = None if of_part else self.cases.probe(needs)
         if probe is not None and not may_explain(probe, pipe):
@@ -421,11 +396,7 @@ class Search:
         return found if evident else None
 
     def _needs_all(self, group: Group, cases: Sequence[Case], pipe: Pipeline) -> bool:
-        """Return whether each mistake of a pair leaves far less than the other one alone does.
-
-        In 16 bits no mistake is, beside another one, that only makes other roundings; and rounded
-        factors are not, beside one that explains the numbers by itself.
-        """
+        """Return whether no mistake of a pair explains the files as well by itself."""
         if len(group) == 1:
             return True
         if self.question.short:
@@ -451,11 +422,7 @@ class Search:
         )
 
     def _try_elsewhere(self, group: Group) -> tuple[str, bool]:
-        """Try a group in other parts of a large problem; where it fails, all others from now on.
-
-        Returns a part that the group does not explain, empty if none is found, and whether the
-        file is right there and in the other such parts.
-        """
+        """Return a part that a group does not explain, and whether the file is right there."""
         first = ""
         pipe, right = self._pipe(group), self.question.pipe
         for number, case in enumerate(self.cases.elsewhere(needs_of(group))):
@@ -465,13 +432,13 @@ class Search:
             if own is None or agrees(case, own):
                 continue
             first = first or case.place
-            self.cases.include(case)
+            self.cases.include(case)  # all others are tried there from now on
             if not agrees(case, right):
                 return case.place, False
         return first, bool(first)
 
     def _read_again(self, case: Case, group: Group) -> Pipeline | None:
-        """Return what is read off another part in the same way, of what is of its part alone."""
+        """Return the pipeline of the same fit to another part, if it is of a part alone."""
         fitting = self._looks.get(group[0]) if len(group) == 1 else None
         if fitting is None or not fitting.of_part:
             return None

@@ -12,13 +12,13 @@ The first rule is that of FlashAttention's tests, which take a factor of 2. The 
 errors is a matter of luck, so the factor here is larger. The second rule is stricter: in 16 bits
 the first one would let a lost key pass.
 
-An element that is huge beside the others (a score with a bias of −1e9) is rounded by a huge amount.
-So what the element's own rounding explains is not counted as an error of the formula.
+A huge element (a score with a bias of −1e9) is rounded by a huge amount. So the rounding of the
+element itself does not count as an error of the formula.
 
 The formula may be exact by luck, for example on whole numbers. So outputs in float32 and float64
 are also computed with random errors in every score and rotary angle, as large as one rounding.
 
-Of a large problem a few parts are measured, and those around rows that look wrong.
+Of a large problem a few parts are measured, and the parts around rows that look wrong.
 
 References
 ----------
@@ -86,10 +86,7 @@ class Plain(NamedTuple):
 
 
 def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
-    """Return the tolerance that follows from the errors of the textbook formula.
-
-    Of a file in some format, with the digits that printing left.
-    """
+    """Return the tolerance of a file: its format, its printed digits, the formula's errors."""
     # The root mean square of a few rows is itself uncertain.
     rms = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1))) * plain.rms
     stored = 0.5 * precision.eps * plain.rms_answer
@@ -110,10 +107,9 @@ def plain_errors_of(
     places: Sequence[Place] = (),
     inputs: Precision | None = None,
 ) -> dict[str, Plain]:
-    """Return the errors of the textbook formula on a problem, or on parts of a large one.
+    """Return the errors of the textbook formula, by output; of a large problem also at ``places``.
 
-    Of a large problem, the rows at some places are measured as well. Inputs of 16 bits tell their
-    format.
+    ``inputs`` is the format of 16-bit inputs.
     """
     pipe = pipeline_of(problem)
     total = dict.fromkeys(precisions, Plain())
@@ -124,32 +120,28 @@ def plain_errors_of(
 
 
 def _parts(problem: Problem, places: Sequence[Place]) -> Iterator[Part]:
-    """Yield the parts to be measured: the whole of a small problem, or some of a large one."""
+    """Yield the parts to measure: the whole of a small problem, or some parts of a large one."""
     batch, heads, queries, keys = problem.shape
-    joined = problem.output is not None  # the output projection needs all heads
-    products = keys * problem.query.shape[3] * (heads if joined else 1)
-    rows = max(1, min(queries, _PART_PRODUCTS // products))
     if math.prod(problem.shape) <= _PART_PRODUCTS:
         yield WHOLE
         return
-
-    def part(entry: int, head: int, start: int) -> Part:
-        return Part(entry, None if joined else head, (start, min(start + rows, queries)))
-
-    starts = range(0, queries, rows)
-    count = (batch, 1 if joined else heads, len(starts))
-    for number in np.linspace(0, math.prod(count) - 1, _PARTS).round().astype(int):
-        entry, head, start = np.unravel_index(number, count)
-        yield part(int(entry), int(head), starts[int(start)])
-    for place in places:
-        yield part(place.batch or 0, place.head or 0, place.query // rows * rows)
+    joined = problem.output is not None  # the output projection needs all heads
+    products = keys * problem.query.shape[3] * (heads if joined else 1)
+    rows = max(1, min(queries, _PART_PRODUCTS // products))
+    count = (batch, 1 if joined else heads, -(-queries // rows))
+    numbers = np.linspace(0, math.prod(count) - 1, _PARTS).round().astype(int)
+    spread = [tuple(int(n) for n in np.unravel_index(number, count)) for number in numbers]
+    near = [(place.batch or 0, place.head or 0, place.query // rows) for place in places]
+    for entry, head, block in (*spread, *near):
+        span = block * rows, min((block + 1) * rows, queries)
+        yield Part(entry, None if joined else head, span)
 
 
 def plain_errors(
     pipe: Pipeline,
     part: Part,
     precisions: Mapping[str, Precision],
-    exact: Outputs | None = None,  # what `evaluate` makes of the part, if it is known
+    exact: Outputs | None = None,  # the outputs in float64, if they are known
     inputs: Precision | None = None,
 ) -> dict[str, Plain]:
     """Return the errors that a pipeline makes on a part when every step is rounded."""
@@ -172,11 +164,7 @@ def plain_errors(
 
 
 def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
-    """Return what a pipeline makes in a format: in several orders, and with random errors.
-
-    The scale is applied before the product and after it. In float32 sums are also made a term at a
-    time, as a loop makes them. The errors of float64 are those of float32, scaled down.
-    """
+    """Return the outputs in a format: in several orders of the steps, and with random errors."""
     pipe, part = run.pipe, run.part
     if math.isfinite(pipe.fill):  # a format that does not hold it has a number of its own for that
         pipe = pipe.but(fill=max(pipe.fill, -precision.largest))
@@ -185,7 +173,8 @@ def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
     made = [evaluate(pipe, part, tried, fold=fold) for fold in (False, True)]
     if precision.short:
         return made
-    made.append(evaluate(pipe.but(in_turn=True), part, tried))
+    made.append(evaluate(pipe.but(in_turn=True), part, tried))  # sums as a loop makes them
+    # The errors of float64 are those of float32, scaled down.
     made = [_nearer(outputs, exact, precision.eps / tried.eps) for outputs in made]
     amount = max(precision.eps, _TRIED_EPS)
     for seed in range(_TRIES):
@@ -239,10 +228,7 @@ def disturbed(pipe: Pipeline, eps: float, seed: int) -> Pipeline:
 
 
 def _of_short_queries(run: Run, inputs: Precision) -> Iterator[Outputs]:
-    """Yield what comes of scaled queries that are stored in the format of the inputs.
-
-    Kernels that multiply 16-bit inputs return an lse in float32, but it is only so exact.
-    """
+    """Yield outputs of queries that are stored in 16 bits once more, as kernels scale them."""
     for seed in range(_TRIES):
         random = np.random.default_rng(seed)
 
@@ -274,7 +260,7 @@ def _finite(array: Array) -> Array:
 
 
 def finite_in_both(found: Array, made: Array) -> tuple[Array, Array]:
-    """Return those numbers of two arrays of one shape that are finite in both, (N,) each."""
+    """Return the numbers of two arrays of one shape that are finite in both, (N,) each."""
     both = np.isfinite(found) & np.isfinite(made)
     return (found.ravel(), made.ravel()) if both.all() else (found[both], made[both])
 
@@ -289,7 +275,7 @@ def root_mean_square(numbers: Array) -> float:
     return peak * math.sqrt(total / numbers.size)
 
 
-# A sum is rounded by the size of its terms, which may cancel. These are the sizes.
+# A sum is rounded by the size of its terms, which may cancel.
 
 
 def _typical_size(run: Run, exact: Outputs, name: str) -> float:
@@ -309,17 +295,15 @@ def _typical_size(run: Run, exact: Outputs, name: str) -> float:
 
 
 def _product_sizes(run: Run) -> Array:
-    """Return the sum of the sizes of the terms of each product, scaled (B, H, L, S)."""
+    """Return the scaled sum of |q · k| over the terms of each product, (B, H, L, S)."""
     query, key = (np.abs(run.input(name)) for name in ("query", "key"))
     return np.asarray(np.abs(run.scale) * together(query, key.swapaxes(-1, -2)))
 
 
 def _alibi_sizes(run: Run) -> Array | float:
-    """Return the size of the penalties that a causal ALiBi may be made of.
-
-    slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by the same amount
-    for all keys of a query, so they make the same weights.
-    """
+    """Return the largest size of the terms of a causal ALiBi."""
+    # slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by one number for
+    # all keys of a query, so they make the same weights.
     slopes = run.pipe.problem.alibi_slopes
     if slopes is None or not run.pipe.problem.visible.causal or len(slopes) < run.h.size:
         return 0.0
@@ -328,7 +312,7 @@ def _alibi_sizes(run: Run) -> Array | float:
 
 
 def _context_sizes(run: Run, weights: Array) -> Array:
-    """Return the sum of the sizes of the terms of each context, behind the output projection."""
+    """Return the sum of |w · v| over the terms of each context, behind the output projection."""
     with np.errstate(invalid="ignore"):  # mistakes may make weights infinite
         sizes = together(np.abs(weights), np.abs(run.input("value")))
     output = run.pipe.output

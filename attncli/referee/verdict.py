@@ -36,24 +36,17 @@ _FEW = 0.05
 
 
 def canonical(problem: Problem, name: str, array: Array) -> Array:
-    """Return an output in the user's axes as (B, H, L, ·); (B, 1, L, S) for averaged weights."""
+    """Return an output or a gradient in the user's axes as (B, H or 1, rows, columns)."""
     batch, heads, queries, keys = problem.shape
-    if name in GRADIENTS:
-        return _gradient(problem, name, array)
-    if name == "context":
-        # An output projection mixes the heads: what comes out is one.
-        return problem.layout.split(array, heads if problem.output is None else 1, name)
-    return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
-
-
-def _gradient(problem: Problem, name: str, array: Array) -> Array:
-    """Return a gradient as (B, H or G, rows, columns); that of sinks as (1, H, 1, 1)."""
     if name == "dsinks":
         return array.reshape(1, -1, 1, 1)
     if name == "dbias":
         return problem.layout.broadcastable(array)
-    heads = getattr(problem, GRADIENTS[name]).shape[1]
-    return problem.layout.split(array, heads, name)
+    if name in GRADIENTS:
+        return problem.layout.split(array, getattr(problem, GRADIENTS[name]).shape[1], name)
+    if name == "context":  # behind an output projection there is one head
+        return problem.layout.split(array, heads if problem.output is None else 1, name)
+    return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
 
 
 def distance(found: Array, answer: Array) -> Array:
@@ -67,13 +60,13 @@ def distance(found: Array, answer: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """The errors of one output and what is tolerated, one by one and together."""
+    """The errors of one output, and the tolerance of each and of all together."""
 
     error: Array  # |found − answer|
     answer: Array
     tolerance: Tolerance
     stretch: Stretch | None = None  # queries that are wrong by themselves
-    limits: Array | None = None  # beside such a stretch: how large an error in each row may be
+    limits: Array | None = None  # where there is a stretch: the largest error of each row
 
     @cached_property
     def outside(self) -> Bools:
@@ -98,13 +91,11 @@ class Errors:
 
     @cached_property
     def wrong(self) -> Bools:
-        """Which elements are wrong.
-
-        Those outside the tolerance. Where these are few but the root mean square is too large, of
-        all or of a stretch, also those that err by more than the root mean square allowed. The
-        rounding of large numbers is allowed beside it, unless no element is wrong then.
-        """
+        """Which elements are wrong."""
         wrong = self.outside
+        # Few elements are outside, but the root mean square is too large: what errs by more than
+        # that is wrong, too. The rounding of large numbers is allowed beside it, unless no element
+        # is wrong then.
         together = self.few_outside and self._too_large_together
         for limits in (self.limits, np.float64(self.tolerance.rms) if together else None):
             if limits is not None:
@@ -125,12 +116,12 @@ class Judged:
 
     file: File
     answer: Array  # in the axes of the user; the file may have another shape
-    tolerance: Tolerance  # what the right answer earns, or was given
-    errors: Errors | None  # of (B, H, L, ·); None where the shape is another one
+    tolerance: Tolerance  # earned by the right answer, or given
+    errors: Errors | None  # (B, H, L, ·); None where file and answer have different shapes
 
     @property
     def wrong(self) -> Bools | None:
-        """Which elements are wrong, (B, H, L, ·); None where the shape is another one."""
+        """Which elements are wrong, (B, H, L, ·); None where the shapes differ."""
         return None if self.errors is None else self.errors.wrong
 
 
@@ -162,23 +153,28 @@ def compare(
     """Compare each file within the tolerance given for it, or else within the one it earns."""
     precisions = {name: file.precision for name, file in files.items()}
 
-    def beside(places: Sequence[Place]) -> dict[str, Judged]:
+    def judged_with(places: Sequence[Place]) -> dict[str, Judged]:
         plain = plain_errors_of(problem, precisions, places, inputs)
         tolerances = {n: earned(plain[n], f.precision, f.digits) for n, f in files.items()}
         for name, own in given.items():
             tolerances[name] = replace(own, plain_error=plain[name].largest)
         return {n: judged(problem, n, f, answers[n], tolerances[n]) for n, f in files.items()}
 
-    outputs = beside(())
+    outputs = judged_with(())
     doubtful = [place for name, one in outputs.items() for place in _worst_rows(problem, name, one)]
     if doubtful and len(given) < len(files):
-        outputs = beside(doubtful)  # where numbers look wrong, the textbook formula may err more
-    outputs = {name: _in_blocks(problem, name, one, inputs) for name, one in outputs.items()}
+        outputs = judged_with(
+            doubtful
+        )  # where numbers look wrong, the textbook formula may err more
+    for name, one in outputs.items():
+        if one.errors is not None and one.tolerance.earned:
+            errors = judged_in_blocks(problem, name, one.errors, one.file, inputs)
+            outputs[name] = replace(one, errors=errors)
     return Compared(outputs, tuple(verdict_of(problem, *item) for item in outputs.items()))
 
 
 def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
-    """Return a file beside its answer, with what is tolerated."""
+    """Return a file beside its answer."""
     errors = None
     if file.values.shape == answer.shape:
         found, right = (canonical(problem, name, each) for each in (file.values, answer))
@@ -186,19 +182,11 @@ def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: To
     return Judged(file, answer, tolerance, errors)
 
 
-def _in_blocks(problem: Problem, name: str, one: Judged, inputs: Precision | None) -> Judged:
-    if one.errors is None or not one.tolerance.earned:
-        return one
-    errors = judged_in_blocks(problem, name, one.errors, one.file, inputs)
-    return replace(one, errors=errors)
-
-
 def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
-    """Return the verdict on a file: what was measured, and the worst rows."""
+    """Return the verdict on a file."""
     file, errors = output.file, output.errors
     shape, fmt = file.values.shape, file.format
     if errors is None:
-        # What else has that shape?
         other = next((n for n, right in problem.output_shapes.items() if right == shape), None)
         return Verdict(name, fmt, shape, output.answer.shape, passed=False, shape_of=other)
     found, error, answer = canonical(problem, name, file.values), errors.error, errors.answer
@@ -230,7 +218,7 @@ def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
 
 
 def _worst_rows(problem: Problem, name: str, output: Judged) -> tuple[Place, ...]:
-    """Return the wrong rows with the largest errors, worst first."""
+    """Return the largest error of each of the worst wrong rows, the worst first."""
     if output.errors is None:
         return ()
     found, answer = canonical(problem, name, output.file.values), output.errors.answer
@@ -250,7 +238,7 @@ def _place(
 ) -> Place:
     batch, head, query, column = (int(i) for i in index)
     at = batch, head, query, column
-    # After an output projection, or an average, there are no heads any more.
+    # Behind an output projection, or an average, there are no heads.
     mixed = answer.shape[1] == 1 < problem.shape[1]
     own_batch, own_head = problem.layout.place(batch, None if mixed else head)
     keys = problem.key_labels if name in (*SQUARE, "dbias") else None
