@@ -131,7 +131,7 @@ def test_plain_that_is_off_and_a_scale_that_is_null_say_nothing(
 
 def test_plain_and_a_scale_exclude_each_other(folder: Path) -> None:
     (folder / "p.yaml").write_text("{q: [[1]], k: [[1]], plain: true, scale: 1}")
-    with pytest.raises(InputError, match="both plain and scale"):
+    with pytest.raises(UsageError, match="both plain and scale"):
         gathered("p.yaml")
 
 
@@ -464,9 +464,6 @@ def test_a_problem_with_neither_key_nor_embeddings_says_what_it_holds(folder: Pa
     Path("m.yaml").write_text("query: [[1]]\nscale: 1\n")
     with pytest.raises(InputError, match=r"m.yaml: .*key is missing \(found query, scale\)"):
         gather(["m.yaml"])
-    Path("m.yaml").write_text("query: [[1, 0]]\nkey:\nvalue: [[1]]\n")
-    with pytest.raises(InputError, match=r"m\.yaml#key: expected numbers; found nothing \(null\)"):
-        gather(["m.yaml"])
     np.savez("d.npz", **{f"layer{at}": np.ones(2) for at in range(46)})
     with pytest.raises(InputError, match="layer6, layer7, …") as caught:
         gather(["d.npz"])
@@ -477,15 +474,6 @@ def test_what_compute_wrote_beside_a_problem_is_computed_again(folder: Path) -> 
     Path("r.json").write_text('{"schema": 1, "query": [[1]], "key": [[1]], "weights": [[1]]}')
     with pytest.warns(AttnWarning, match="r.json: its weights are ignored, and computed again"):
         assert set(gathered("r.json").arguments) == {"query", "key"}
-
-
-@pytest.mark.parametrize("word", ["weights", "context", "3", "true", "0.5"])
-def test_a_value_that_stands_among_the_files_is_no_file(problem: Path, word: str) -> None:
-    with pytest.raises(UsageError, match=f"'{word}' is no file") as caught:
-        gather(["q.npy", "k.npy", word])
-    assert "--causal has no value" in (caught.value.hint or "")
-    Path(word).write_text("1\n1\n1\n1\n")
-    assert "value" in gathered("q.npy", "k.npy", word).arguments
 
 
 def test_more_than_three_files_are_too_many(problem: Path) -> None:
@@ -660,7 +648,7 @@ def test_labels_in_a_document_of_weights_stand_beside_it(finished: Path) -> None
 
 def test_a_dump_of_weights_names_no_files(finished: Path) -> None:
     np.savez("w.npz", weights=np.eye(2), query_labels=np.array("t.txt"))
-    with pytest.raises(InputError, match=r"w\.npz#query_labels: expected a list"):
+    with pytest.raises(InputError, match=r"w\.npz#query_labels: expected real numbers"):
         gather(["w.npz"])
 
 

@@ -163,15 +163,6 @@ def test_files_of_known_other_kinds_are_named(here):
         assert refusal("q.npy").message == f"q.npy is a {kind} file, which is not read"
 
 
-def test_files_of_onnx_are_named(here):
-    """They begin with the version of their format alone, as any number in bytes may."""
-    (here / "m.onnx").write_bytes(b"\x08\x0e:7\n\x10\n\x01a\x12\x01b")
-    assert refusal("m.onnx").message == "m.onnx is an ONNX file, which is not read"
-    assert "numpy_helper" in refusal("m.onnx").hint
-    (here / "t.onnx").write_text("1,2\n")
-    assert read("t.onnx").values.tolist() == [[1, 2]]
-
-
 def test_numpy_opens_no_archive_and_no_address_by_its_name(here):
     """NumPy's own reader would unpack ``q.csv.gz`` and fetch ``http://…``."""
     (here / "q.csv.gz").write_text("1,2\n")

@@ -107,7 +107,7 @@ def test_a_norm_is_of_a_head_or_of_all():
 
 
 def test_norms_are_of_what_is_projected():
-    with pytest.raises(UsageError, match="q_norm is for query and key that are projected"):
+    with pytest.raises(UsageError, match="q_norm belongs to embeddings that are projected"):
         load(query=X, key=X, q_norm=np.ones(8))
 
 

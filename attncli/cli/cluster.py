@@ -213,8 +213,7 @@ def compute_lazily(
     UsageError
         Something is asked for that needs all of the arrays at once.
     """
-    from attncli.save.files import refuse_inputs
-    from attncli.save.folders import refuse_unwritable_folder, whole_folder
+    from attncli.save.files import refuse_inputs, refuse_unwritable_folder, whole_folder
     from attncli.save.formats import Results
 
     if others := [name for name, given in refused.items() if given]:

@@ -406,7 +406,7 @@ def _subtrahend(
     name = "the weights computed here" if isinstance(asked, Asked) else asked.name
     batched = "h" not in first.axes and not isinstance(picked.head, int)
     second = second._replace(batched=batched if isinstance(asked, Asked) else asked.batched)
-    own = Given(second.weights(picked.within(second.counts)))
+    own = Given(second.checked("weights", picked.within(second.counts)))
     if own.shape != first.shape:
         # Without batch or head where there is one of them.
         shapes = [

@@ -60,7 +60,7 @@ def rolled(options: ProblemOptions, run: RunOptions, *, residual: bool = True) -
             for _, _, asked in each_layer(one, PickOptions(), run):
                 layer = computed(asked, run)
                 layers.append(layer._replace(values=np.empty(0), hidden=None))
-                yield layer.name, layer.weights(EVERYTHING)
+                yield layer.name, layer.checked("weights", EVERYTHING)
 
     values, count = rollout(each(), residual=residual)
     remark = f"rollout of {count} layers" + ("" if residual else " without the residual")

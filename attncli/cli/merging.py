@@ -34,7 +34,7 @@ def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Fin
     from attncli.summaries.words import merged_hidden, merged_weights
 
     asked = computed(asked, run)
-    weights, hidden = asked.weights(EVERYTHING), asked.hidden_cells(EVERYTHING)
+    weights, hidden = asked.checked("weights", EVERYTHING), asked.hidden_cells(EVERYTHING)
     groups, file = _groups(merge), [] if merge.merge == "words" else [str(merge.merge)]
     queries = _words("queries", asked.query_labels, weights.shape[-2], groups)
     keys = _words("keys", asked.key_labels, weights.shape[-1], groups)

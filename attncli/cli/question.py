@@ -214,7 +214,7 @@ def given_maps(
     picked = pick.among(finished.counts, finished.axes)
     gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
     axes = "".join(axis for axis in finished.axes if axis not in gone)
-    values = finished.weights(picked) if kind == "weights" else finished.scores(picked)
+    values = finished.checked(kind, picked)
     labels = finished.query_labels, finished.key_labels
     return Given(values, axes, labels, finished.hidden_cells(picked)), picked
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attncli.errors import warn
 from attncli.gather.entries import MODELS, NORMS, PROJECTIONS, missing_input
 from attncli.gather.finished import Finished, is_finished, take_finished
-from attncli.gather.reader import Gathered, Reader, refuse_plain_scaled
+from attncli.gather.reader import Gathered, Reader
 from attncli.gather.sources import (
     LeftOut,
     dump_file,
@@ -59,7 +59,6 @@ def gather(
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     refuse_two_streams((*files, *given.values(), *more))
-    refuse_plain_scaled(given)
     left = LeftOut(without)
     reader = Reader(given, left, layer=layer, call=call, dtype=dtype, header=header)
     document = problem_source(files, kind, reader)
@@ -68,6 +67,7 @@ def gather(
     strange = reader.take_document(document)
     for name, value in given.items():
         reader.take(name, value, folder=".")
+    reader.settle_scale()
     gathered = reader.gathered
     from_embeddings = not _OF_EMBEDDINGS.isdisjoint(gathered.arguments)
     missing = [name for name in ("query", "key") if name not in gathered.arguments]

@@ -107,28 +107,21 @@ def _turned(layout: object) -> Callable[[Any], Any]:
             "sbd, (L, B, W)",
             hint="leave layout out",
         )
-    return _batch_second if axes == "sbd" else lambda array: array
 
+    def turned(array: Any) -> Any:
+        given = as_ndarray("x", array) if axes == "sbd" else array
+        return given.swapaxes(0, 1) if axes == "sbd" and given.ndim == 3 else given
 
-def _batch_second(array: Any) -> Any:
-    """Exchange the first two of three axes."""
-    given = as_ndarray("x", array)
-    return given.swapaxes(0, 1) if given.ndim == 3 else given
+    return turned
 
 
 def _refuse_without_weights(arguments: Arguments, beside: Collection[str]) -> None:
-    if "x" in arguments:
-        raise UsageError(
-            "x is made into query, key and value by wq, wk and wv, which are missing",
-            hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
-        )
-    for name in beside:
-        raise UsageError(
-            "positions are added to embeddings, but there are none"
-            if name == "positions"
-            else f"{name} is for query and key that are projected, but there are no projections",
-            hint="give --wq, --wk and --wv, or --checkpoint",
-        )
+    for name in ("x", *beside):
+        if name in beside or name in arguments:
+            raise UsageError(
+                f"{name} belongs to embeddings that are projected, but wq, wk and wv are missing",
+                hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
+            )
 
 
 def _embeddings(arguments: Arguments) -> Arguments:

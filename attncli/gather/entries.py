@@ -139,23 +139,17 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
 
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     """Return the error for a problem without query or key."""
+    from attncli.checkpoints.names import find_layers  # noqa: PLC0415
+
     names = list(document.entries)
     if not names:
         return UsageError(
             f"{missing} is missing", hint="give query, key and value, or x with wq, wk and wv"
         )
-    empty = next((name for name in names if full_name(name) == missing), None)
-    if empty is not None:
-        return InputError(
-            f"{document.name}#{printable(empty)}: expected numbers; found nothing (null)"
-        )
-    if document.dump and _is_checkpoint(document):
-        return UsageError(
-            f"{document.name} is a checkpoint: it holds weights but no embeddings",
-            hint=f"attncli compute x.npy --checkpoint {document.name}",
-        )
     hint = None
-    if "scores" in names:
+    if document.dump and find_layers(names):
+        hint = f"of a checkpoint, attncli compute x.npy --checkpoint {document.name} takes a layer"
+    elif "scores" in names:
         hint = "attncli heatmap --what scores draws finished scores"
     elif document.dump:
         hint = f"say which arrays are query, key and value: {document.name}#{printable(names[0])} …"
@@ -164,9 +158,3 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
         f"(found {first_few([printable(name) for name in names])})",
         hint=hint,
     )
-
-
-def _is_checkpoint(document: LoadedMapping) -> bool:
-    from attncli.checkpoints.names import find_layers  # noqa: PLC0415
-
-    return bool(find_layers(document.entries))

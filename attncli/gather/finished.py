@@ -15,8 +15,8 @@ from attncli.gather.lists import check_labels
 from attncli.gather.sources import one_layer
 from attncli.loading import kind_of
 from attncli.loading.contents import LoadedArray
-from attncli.numerics.dtypes import BFLOAT16, readable, widen
-from attncli.numerics.finite import are_weights, least_weight
+from attncli.numerics.dtypes import readable
+from attncli.numerics.finite import least_weight
 from attncli.problem.arguments import label_list, layout_axes, names_of, number_found
 from attncli.problem.layout import LAYOUTS
 
@@ -32,6 +32,7 @@ Kind = Literal["weights", "scores"]
 # Rounded weights may add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
 _SQUARE = 2
+_NO_WEIGHTS = "heatmap --what scores draws scores; attention needs query, key and value"
 
 
 class Finished(NamedTuple):
@@ -62,30 +63,28 @@ class Finished(NamedTuple):
         sizes = dict(zip(self.axes, self.values.shape, strict=False))
         return sizes.get("b", 1), sizes.get("h", 1)
 
-    def weights(self, picked: Picked) -> Array:
-        """Return finished weights (B, H, L, S); warn of a row that adds up to more than 1."""
-        weights = self._four_axes("weights", picked)
-        if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
-            finite = np.isfinite(weights)
-            most = float(np.max(weights, where=finite, initial=0.0))
-            raise self._unexpected(
-                weights,
-                ~(finite & (weights >= least_weight(most))),
-                "finished weights, finite and not negative",
-                hint="heatmap --what scores draws scores; attention needs query, key and value",
+    def checked(self, kind: Kind, picked: Picked) -> Array:
+        """Return the weights or scores as (B, H, L, S); warn of a row of weights above 1."""
+        values = readable(self.values)
+        if values.dtype.kind not in "fiu":
+            raise DataError(f"{self.name}: expected {kind}; found {values.dtype.name}")
+        if not 2 <= values.ndim <= 4:
+            raise ShapeError(f"{self.name}: expected {kind} (…, queries, keys) of 2 to 4 axes")
+        if values.dtype.kind != "f":  # differences of unsigned numbers would be wrong
+            values = values.astype(np.float64)
+        values = self._of_those(values, picked)
+        if kind == "scores":
+            self._refuse(
+                values, ~(values < np.inf), "finished scores, finite numbers or −inf", None
             )
-        most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
+            return values
+        most = float(np.max(values, where=np.isfinite(values), initial=0.0))
+        wrong = ~(np.isfinite(values) & (values >= least_weight(most)))
+        self._refuse(values, wrong, "finished weights, finite and not negative", _NO_WEIGHTS)
+        most = float(np.max(values.sum(axis=-1, dtype=np.float64)))
         if most > _MOST_OF_A_ROW:
             warn(f"{self.name}: a row adds up to {most:.4g}, not to 1")
-        return weights
-
-    def scores(self, picked: Picked) -> Array:
-        """Return finished scores (B, H, L, S)."""
-        scores = self._four_axes("scores", picked)
-        wrong = ~(scores < np.inf)
-        if wrong.any():
-            raise self._unexpected(scores, wrong, "finished scores, finite numbers or −inf")
-        return scores
+        return values
 
     def hidden_cells(self, picked: Picked) -> npt.NDArray[np.bool_] | None:
         """Return which cells are hidden, (B, H, L, S), where that is known."""
@@ -96,18 +95,6 @@ class Finished(NamedTuple):
         what = "expected query, key and value; found a single array (finished weights?)"
         return UsageError(f"{self.name}: {what}", hint=hint)
 
-    def _four_axes(self, what: Kind, picked: Picked) -> Array:
-        values = self.values
-        if values.dtype == BFLOAT16:
-            values = widen(values, np.float32)
-        if values.dtype.kind not in "fiu":
-            raise DataError(f"{self.name}: expected {what}; found {values.dtype.name}")
-        if values.dtype.kind != "f":  # differences of unsigned numbers would be wrong
-            values = values.astype(np.float64)
-        if not 2 <= values.ndim <= 4:
-            raise ShapeError(f"{self.name}: expected {what} (…, queries, keys) of 2 to 4 axes")
-        return self._of_those(values, picked)
-
     def _of_those(self, array: Array, picked: Picked) -> Array:
         """Return an array as (B, H, L, S), with the batch entries and heads picked."""
         array = array.reshape(*self.counts, *array.shape[-2:])
@@ -116,15 +103,14 @@ class Finished(NamedTuple):
                 array = array.take([indices] if isinstance(indices, int) else indices, axis)
         return array
 
-    def _unexpected(
-        self, values: Array, wrong: npt.NDArray[np.bool_], expected: str, hint: str | None = None
-    ) -> DataError:
-        first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        return DataError(
-            f"{self.name}: expected {expected}; found {number_found(float(values[first]))} at "
-            f"query {first[-2]}, key {first[-1]}",
-            hint=hint,
-        )
+    def _refuse(self, values: Array, wrong: Array, expected: str, hint: str | None) -> None:
+        if wrong.any():
+            first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            raise DataError(
+                f"{self.name}: expected {expected}; found {number_found(float(values[first]))} at "
+                f"query {first[-2]}, key {first[-1]}",
+                hint=hint,
+            )
 
 
 def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: bool) -> bool:
@@ -150,10 +136,8 @@ def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finish
     """Return the weights or scores that a document holds, with its labels or those of options."""
     array = _output(document, kind, reader)
     if not isinstance(array, LoadedArray):
-        found = "a list of words" if isinstance(array, list) else kind_of(array)
-        raise InputError(
-            f"{document.name}: expected {kind} to be an array of numbers; found {found}"
-        )
+        what = f"expected {kind} to be an array of numbers; found {kind_of(array)}"
+        raise InputError(f"{document.name}: {what}")
     _refuse_idle(document, kind, array, reader)
     scores = array if kind == "scores" else _output(document, "scores", reader)
     values = reader.values(array)
@@ -209,10 +193,7 @@ def _take_labels(document: LoadedMapping, reader: Reader) -> None:
             reader.take(name, given[name], ".")
         # Tokens that are given take the place of all labels in the file.
         elif name in document.entries and "tokens" not in given and not reader.left.takes(name):
-            value = document.entries[name]
-            if document.dump and isinstance(value, str):
-                raise InputError(f"{document.name}#{name}: expected a list of labels; found text")
-            reader.take(name, value, document.folder)
+            reader.take_entry(document, name, name, document.entries[name])
     reader.name_tokens()
 
 
@@ -246,8 +227,6 @@ def _is_batched(layout: object, array: LoadedArray) -> bool:
     if LAYOUTS[axes] != array.values.ndim:
         raise UsageError(
             f"layout {axes!r} is for {LAYOUTS[axes]} axes; {array.name} has {array.values.ndim}",
-            hint="for weights (B, L, S) give bsd, for (H, L, S) hsd"
-            if array.values.ndim == 3
-            else None,
+            hint="for weights (B, L, S) give bsd, for (H, L, S) hsd",
         )
     return axes in ("bsd", "sbd")

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from attncli.checkpoints.layers import choose_layer, read_layer
 from attncli.errors import InputError, ShapeError, UsageError, warn
 from attncli.errors.elsewhere import option_of
-from attncli.errors.names import INPUTS
 from attncli.errors.text import counted, first_few, printable
 from attncli.gather.embedding import count_heads, count_tokens
-from attncli.gather.entries import KNOWN, MATRICES, MODELS, PROJECTIONS
+from attncli.gather.entries import MODELS, PROJECTIONS
 from attncli.loading import split_member
 from attncli.loading.contents import LoadedArray
 from attncli.numerics.array_likes import as_ndarray
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
     from attncli.gather.reader import Gathered, Reader
-    from attncli.loading.contents import LoadedMapping
 
 __all__ = ["add_layer"]
 
@@ -76,7 +74,12 @@ def add_layer(reader: Reader) -> None:
         _refuse_another_model(said, arguments, stored.file, widths)
     count_heads(arguments, *widths)
     if "heads" not in arguments and not stored.layer.kind.one_head:
-        raise _heads_missing(stored.file, widths[0])
+        raise UsageError(
+            f"{stored.file}: its shapes do not say how many heads share the width {widths[0]}: "
+            "give heads (--heads)",
+            hint="see num_attention_heads, n_head or nhead in the model's config.json, from which "
+            "--config takes them",
+        )
 
 
 def _stored(reader: Reader, checkpoint: str) -> StoredLayer:
@@ -102,7 +105,6 @@ def _stored(reader: Reader, checkpoint: str) -> StoredLayer:
     # Sinks are an option of their own, and options win over files.
     gone |= {"sinks"} & reader.gathered.arguments.keys()
     kept = {name: member for name, member in layer.members.items() if name not in gone}
-    _warn_of_options(contents, reader.gathered.arguments)
     return StoredLayer(contents.name, replace(layer, members=kept), fetch)
 
 
@@ -154,20 +156,6 @@ def _as_option(name: str, value: object) -> str:
     numbers = [value] if isinstance(value, str) else np.ravel(np.asarray(value)).tolist()
     words = [str(number).removesuffix(".0") for number in numbers]
     return f"{option} {','.join(words) if len(words) <= _SHORT else '…'}"
-
-
-def _warn_of_options(checkpoint: LoadedMapping, arguments: Arguments) -> None:
-    """Warn of options that a file holds beside a layer, as problem files do."""
-    others = {*INPUTS, "x", *PROJECTIONS, "wo", "bo", "sinks", *MODELS, *arguments}
-    # What a program dumped as a mask may be that of other layers.
-    others |= {*MATRICES} if checkpoint.dump else set()
-    names = [name for name in checkpoint.entries if name in KNOWN and name not in others]
-    if names:
-        warn(
-            f"{checkpoint.name}: of a checkpoint only a layer is taken, so that "
-            f"{first_few([*map(printable, names)])} {'is' if len(names) == 1 else 'are'} not "
-            "applied: give them as options"
-        )
 
 
 def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]:
@@ -252,12 +240,3 @@ def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
             f"{file}: models with layers named as in {layer.family} {habit.does}, which no tensor "
             f"shows: give --config with the model's config.json, or {habit.give}"
         )
-
-
-def _heads_missing(file: str, width: int) -> UsageError:
-    return UsageError(
-        f"{file}: its shapes do not say how many heads share the width {width}: give heads "
-        "(--heads)",
-        hint="see num_attention_heads, n_head or nhead in the model's config.json, from which "
-        "--config takes them",
-    )

@@ -26,7 +26,7 @@ from attncli.gather.entries import (
 )
 from attncli.gather.lists import check_labels, inside, labels_of, number_list
 from attncli.gather.sources import one_layer
-from attncli.loading import is_stream, read, read_array, split_member, two_streams
+from attncli.loading import read, read_array, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.numerics.dtypes import BFLOAT16
 from attncli.problem.arguments import MOST_AXES, fewer_axes, flag
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.problem.projection import Projected
 
-__all__ = ["Gathered", "Reader", "refuse_plain_scaled"]
+__all__ = ["Gathered", "Reader"]
 
 # Arrays that may hold one of several layers.
 _LAYERED = (*INPUTS, "x")
@@ -118,8 +118,7 @@ class Reader:
 
     def note_input(self, file: str) -> None:
         """Note that a file is read; standard input is read once."""
-        if is_stream(file) and "-" in self.gathered.inputs:
-            raise two_streams()
+        refuse_two_streams((*self.gathered.inputs, file))
         self.gathered.inputs.append(split_member(file)[0])
 
     def take_document(self, document: LoadedMapping) -> list[str]:
@@ -142,9 +141,8 @@ class Reader:
         if strange and not document.dump:
             raise unknown_entry(strange[0], document)
         entries = {full: document.entries[name] for full, name in taken.items()}
-        refuse_plain_scaled(entries, document.name)
         for full, name in taken.items():
-            self._take_entry(document, name, full, entries[full])
+            self.take_entry(document, name, full, entries[full])
         if {"schema", "weights"} <= set(document.entries):
             warn(
                 f"{document.name}: its weights are ignored, and computed again without the rules "
@@ -152,7 +150,8 @@ class Reader:
             )
         return strange
 
-    def _take_entry(self, document: LoadedMapping, name: str, full: str, value: object) -> None:
+    def take_entry(self, document: LoadedMapping, name: str, full: str, value: object) -> None:
+        """Note one entry of a problem by its full name."""
         source = f"{document.name}#{printable(name)}" if document.name else None
         if document.dump and isinstance(value, str) and full not in WORDS:
             # What a program dumped names no files.
@@ -171,7 +170,8 @@ class Reader:
         taken = {*self.gathered.sources.values(), *more}
         rest = [name for name in names if f"{document.name}#{printable(name)}" not in taken]
         for name in rest:
-            if _is_rule(name) and _is_set(document, name):
+            here = ELSEWHERE.get(name.lower())
+            if here is not None and here.rule and _is_set(document, name):
                 raise unknown_entry(name, document)
         if rest:
             self.gathered.notes.append(
@@ -185,8 +185,9 @@ class Reader:
         if name in LABELS:
             self.gathered.arguments[name] = labels_of(self, name, value, folder)
         elif name == "plain":
-            if _is_plain(source, value):
-                self.gathered.arguments["scale"] = 1.0
+            name = "plain" if source is None else f"plain ({source})"
+            held = value.values if isinstance(value, LoadedArray) else value
+            self.gathered.arguments["plain"] = flag(name, held)
         elif name in MODELS:
             if not isinstance(value, str):
                 raise UsageError(f"{name}: expected the name of a file; found something else")
@@ -243,6 +244,14 @@ class Reader:
             (own, file), (known, other) = self._features["key"], self._features["query"]
             advise_on_order(file, own, other, known)
 
+    def settle_scale(self) -> None:
+        """Turn plain into the scale 1."""
+        arguments = self.gathered.arguments
+        if arguments.pop("plain", False):
+            if "scale" in arguments:
+                raise UsageError("both plain and scale are given", hint="plain is scale 1")
+            arguments["scale"] = 1.0
+
     def name_tokens(self) -> None:
         """Spread tokens over queries and keys; labels found in matrix files come last."""
         arguments = self.gathered.arguments
@@ -254,12 +263,6 @@ class Reader:
             elif name in self._found_labels:
                 arguments.setdefault(name, self._found_labels[name][0])
             check_labels(name, cast("tuple[str, ...] | None", arguments.get(name)))
-
-
-def _is_rule(name: str) -> bool:
-    """Return whether a name is that of a rule in another library."""
-    here = ELSEWHERE.get(name.lower())
-    return here is not None and here.rule
 
 
 def _is_set(document: LoadedMapping, name: str) -> bool:
@@ -283,17 +286,3 @@ def _check_axes(shape: tuple[int, ...], name: str) -> None:
         raise InputError(f"{name}: {what}", hint=hint)
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")
-
-
-def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) -> None:
-    """Refuse a plain product beside a scale, in a file or among the options."""
-    plain = entries.get("plain")
-    if plain is None or entries.get("scale") is None or not _is_plain(file, plain):
-        return
-    what, hint = "both plain and scale are given", "plain is scale 1"
-    raise UsageError(what, hint=hint) if file is None else InputError(f"{file}: {what}", hint=hint)
-
-
-def _is_plain(source: str | None, value: object) -> bool:
-    name = "plain" if source is None else f"plain ({source})"
-    return flag(name, value.values if isinstance(value, LoadedArray) else value)

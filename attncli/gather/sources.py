@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from attncli.errors import InputError, UsageError
-from attncli.errors.names import GRADIENTS, INPUTS, LABELS, OUTPUTS, SCHEMA, UPSTREAM
+from attncli.errors.names import GRADIENTS, INPUTS, LABELS, SCHEMA, UPSTREAM
 from attncli.errors.text import counted, first_few, printable, quoted
 from attncli.gather.entries import (
     KNOWN,
@@ -19,9 +19,8 @@ from attncli.gather.entries import (
     replaced_by,
     spellings,
 )
-from attncli.loading import headers, is_stream, read, split_member
+from attncli.loading import headers, read
 from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping
-from attncli.loading.number import is_numeric, is_truth
 from attncli.loading.source import is_folder
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMap
                 hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
             )
         return LoadedMapping({**_EXAMPLE}, "")
-    _refuse_values(files)
     if reader.call is not None and not (len(files) == 1 and is_folder(files[0])):
         raise UsageError(f"--call {reader.call} is for a folder of recorded calls")
     if len(files) == 1:
@@ -244,16 +242,3 @@ def _facts(document: LoadedMapping) -> dict[str, Any] | None:
             f"{SCHEMA}"
         )
     return dict(facts)
-
-
-def _refuse_values(files: Sequence[str]) -> None:
-    """Refuse words that are no files but values, which belong to an option."""
-    for file in files:
-        if not (file in OUTPUTS or is_numeric(file) or is_truth(file)):
-            continue
-        if not is_stream(file) and not os.path.exists(split_member(file)[0]):  # noqa: PTH110
-            raise UsageError(
-                f"{quoted(file)} is no file",
-                hint="a list behind an option has commas and no spaces (--show weights,context); "
-                "a switch such as --causal has no value",
-            )

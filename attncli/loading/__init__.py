@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.errors import InputError, UsageError
@@ -32,7 +32,6 @@ __all__ = [
     "read_array",
     "refuse_two_streams",
     "split_member",
-    "two_streams",
 ]
 
 _LISTED = 8
@@ -120,10 +119,11 @@ def headers(source: str) -> list[Member]:
 
 def split_member(source: str) -> tuple[str, str | None]:
     """Split ``FILE#NAME`` into the file and the member, or None; a file named so comes first."""
-    if "#" not in source or _exists(source):
+    if "#" not in source or os.path.exists(source):  # noqa: PTH110 - false of what is no name
         return source, None
     cuts = [at for at, letter in enumerate(source) if letter == "#"]
-    cut = next((at for at in reversed(cuts) if source[:at] == "-" or _exists(source[:at])), cuts[0])
+    known = (at for at in reversed(cuts) if source[:at] == "-" or os.path.exists(source[:at]))  # noqa: PTH110
+    cut = next(known, cuts[0])
     return source[:cut], source[cut + 1 :]
 
 
@@ -135,13 +135,8 @@ def is_stream(word: object) -> bool:
 def refuse_two_streams(words: Iterable[object]) -> None:
     """Refuse several words that name standard input."""
     if sum(map(is_stream, words)) > 1:
-        raise two_streams()
-
-
-def two_streams() -> UsageError:
-    """Return the error of what names standard input a second time."""
-    msg = "standard input (-) can be read only once"
-    return UsageError(msg, hint="read one of them from a file")
+        msg = "standard input (-) can be read only once"
+        raise UsageError(msg, hint="read one of them from a file")
 
 
 def _contents(path: str, stdin: BinaryIO | None = None, **options: Any) -> Contents:
@@ -151,13 +146,6 @@ def _contents(path: str, stdin: BinaryIO | None = None, **options: Any) -> Conte
     source = open_source(path, stdin)._replace(**options)
     with refusals(source.name):
         return format_of(source).read(source)
-
-
-def _exists(path: str) -> bool:
-    try:
-        return bool(path) and Path(path).exists()
-    except (OSError, ValueError):  # a name too long, or with a NUL: not a file's
-        return False
 
 
 def _member(contents: Contents, name: str) -> LoadedArray:

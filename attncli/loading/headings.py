@@ -120,10 +120,7 @@ def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
     while found.column_labels and found.values.shape[1] > 1 and _is_index(found):
         found = _without_first(found)
     if found.values.dtype != np.bool_ and found.values.size:
-        if found.column_labels is None and header == "auto":
-            _advise_on_header(found)
-        if found.row_labels is None and (found.column_labels or header == "auto"):
-            _advise_on_index(found)
+        _advise(found, header)
     return found
 
 
@@ -165,28 +162,32 @@ def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
             )
 
 
-def _advise_on_header(found: LoadedArray) -> None:
-    """Warn of a first row that counts, unless it is a mask (0, 1) or a part of 0, 1, … n."""
-    first, below, whole = found.values[0], found.values[1:], np.arange(found.values.size)
-    from_0 = _start(first) == 0 and len(first) > 1
-    mask = len(first) == 2 and not _fractions(below) and not (below > 1).any()
-    from_0 = from_0 and not mask and not np.array_equal(found.values.ravel(), whole)
-    if len(below) and (from_0 or _counts_beside(first, below)):
+def _advise(found: LoadedArray, header: str) -> None:
+    """Warn of a first row or column of numbers that counts, as a header or an index does."""
+    values, unnamed = found.values, found.column_labels is None
+    if unnamed and header == "auto" and len(values) > 1 and _may_be_header(values):
+        first = values[0]
         warn(
             f"{found.name}: the first row counts {first[0]:g} to {first[-1]:g} as a header "
             "might; it is read as numbers. --header yes reads it as names, --header no is silent"
         )
-
-
-def _advise_on_index(found: LoadedArray) -> None:
-    """Warn of a first column that counts beside numbers that are not all whole."""
-    first, others = found.values[:, 0], found.values[:, 1:]
-    if _counts_beside(first, others):
+    first, named = values[:, 0], found.row_labels is not None
+    if not named and (not unnamed or header == "auto") and _counts_beside(first, values[:, 1:]):
         warn(
             f"{found.name}: the first column counts {first[0]:g}, {first[1]:g}, … as an "
             "index might; it is read as numbers. If it is an index, write the file without it "
             "(pandas: index=False), or with a header whose first cell is empty"
         )
+
+
+def _may_be_header(values: npt.NDArray[Any]) -> bool:
+    """Whether a first row counts, unless it is 0, 1 of a mask, or all rows go on counting."""
+    first, below = values[0], values[1:]
+    if _counts_beside(first, below):
+        return True
+    mask = len(first) == 2 and not _fractions(below) and not (below > 1).any()
+    alone = not np.array_equal(values.ravel(), np.arange(values.size))
+    return _start(first) == 0 and len(first) > 1 and not mask and alone
 
 
 def _counts_beside(numbers: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:

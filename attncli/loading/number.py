@@ -90,15 +90,7 @@ def is_whole(text: str) -> bool:
 
 
 def is_attempt(text: str) -> bool:
-    """Whether a text is a number, stands for one, or begins as hardly any name does.
-
-    Examples
-    --------
-    >>> [is_attempt(text) for text in ("50%", "$1.50", "1/2", "1.5 dB", "0x1F", "NA", "#DIV/0!")]
-    [True, True, True, True, True, True, True]
-    >>> [is_attempt(text) for text in ("2nd", "3D", "2-gram of words", "#1", "the")]
-    [False, False, False, False, False]
-    """
+    """Whether a text is a number, stands for one, or begins as no name does: 50%, 1.5 dB."""
     bare = text.strip()
     if is_numeric(bare) or is_hole(bare) or _ERROR.fullmatch(bare) or _HEX.match(bare):
         return True

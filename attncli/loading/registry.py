@@ -50,9 +50,6 @@ _FOREIGN: dict[str | None, dict[bytes, str]] = {
     },
     None: {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"%PDF": "PDF"},
 }
-# The version of its format comes first, as in any file of Protocol Buffers.
-_ONNX_START = b"\x08"
-_ONNX = "onnx.numpy_helper.to_array makes an array of a tensor in it, and numpy.save a file of that"
 # The first member of the archive that torch.save writes.
 _TORCH = rb"PK\x03\x04.{26}[^/\0]{1,200}/(?:data\.pkl|\.format_version|\.data)"
 _NPY, _ZIP = rb"\x93NUMPY", rb"PK(?:\x03\x04|\x05\x06)"
@@ -131,8 +128,6 @@ def _refuse_foreign(source: Source, head: bytes) -> None:
     for hint, kinds in _FOREIGN.items():
         for kind in (kind for start, kind in kinds.items() if head.startswith(start)):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
-    if source.suffix == ".onnx" and head.startswith(_ONNX_START):
-        raise InputError(f"{source.name} is an ONNX file, which is not read", hint=_ONNX)
     if source.name.endswith(_INDEX_OF_PICKLES):
         what = f"{source.name} says which pickle of a checkpoint holds what"
         raise InputError(f"{what}; pickles are never read", hint=_AS_SAFETENSORS)

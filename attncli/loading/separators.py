@@ -96,8 +96,6 @@ def open_table(source: Source) -> Table:
     data = source.text_bytes(limits.NUMBERS_LIMIT)
     if b"\n" not in data:  # Excel's CSV (Macintosh)
         data = data.replace(b"\r", b"\n")
-    if not data.isascii():
-        source.text()  # says where it is not UTF-8
     named, data = separator_line(data)
     comments = _COMMENTS.match(data)
     above = comments[0] if comments and comments.end() < len(data) else b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import itertools
+import os
 import stat
 import sys
 from contextlib import contextmanager, suppress
@@ -94,28 +95,26 @@ class Source(NamedTuple):
             return stream.read(length)
 
     def text(self) -> str:
-        """Return all of it as text: UTF-8, without a byte order mark or NUL."""
-        data = self.text_bytes()
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            wrong = f"found the byte 0x{data[error.start]:02x}"
-            raise self._no_text(data, error.start, f"UTF-8 text; {wrong}") from error
+        """Return all of it as text."""
+        return self.text_bytes().decode("utf-8")
 
-    def text_bytes(self, limit: int | None = None) -> bytes:
-        """Return all of it as `text` does, but not decoded yet."""
-        if self.size > (limit or TEXT_LIMIT):
-            raise too_long(self.name, limit or TEXT_LIMIT)
-        # What is no text mostly begins as none: that need not be read whole.
-        for length in (2**16, self.size):
-            data = self.part(0, length)
-            if data.startswith(_UTF16):
-                raise self._no_text(data, 0, "UTF-8 text; found UTF-16 or UTF-32")
-            if b"\0" in data:
-                raise self._no_text(data, data.find(b"\0"), "text; found a NUL byte")
+    def text_bytes(self, limit: int = TEXT_LIMIT) -> bytes:
+        """Return all of it, if it is UTF-8 without NUL; a byte order mark is left out."""
+        if self.size > limit:
+            raise too_long(self.name, limit)
+        data = self.part(0, self.size)
+        if data.startswith(_UTF16):
+            raise self._no_text(data, 0, "UTF-8 text; found UTF-16 or UTF-32")
+        if b"\0" in data:
+            raise self._no_text(data, data.find(b"\0"), "text; found a NUL byte")
         data = data.removeprefix(BOM)
         if not data or data.isspace():
             raise InputError(f"{self.name} is empty")
+        try:
+            data.isascii() or data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            wrong = f"found the byte 0x{data[error.start]:02x}"
+            raise self._no_text(data, error.start, f"UTF-8 text; {wrong}") from error
         return data
 
     def _no_text(self, data: bytes, at: int, what: str) -> InputError:
@@ -157,28 +156,22 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     return source
 
 
+# The functions of os.path are false of names that no file can have.
 def is_zarr(path: str) -> bool:
     """Return whether `path` names a folder that Zarr wrote, a group or one array."""
-    try:
-        return any((Path(path) / name).is_file() for name in _ZARR)
-    except (OSError, ValueError):  # a name too long, or with a NUL
-        return False
+    return any(os.path.isfile(f"{path}/{name}") for name in _ZARR)  # noqa: PTH113
 
 
 def is_folder(path: str) -> bool:
     """Return whether `path` names a folder that may hold files of recorded calls."""
-    try:
-        return bool(path) and Path(path).is_dir() and not is_zarr(path)
-    except (OSError, ValueError):
-        return False
+    return os.path.isdir(path) and not is_zarr(path)  # noqa: PTH112
 
 
 def is_file(path: str, *, or_pipe: bool = False) -> bool:
     """Return whether `path` names a regular file, or a pipe, such as the shell's ``<(command)``."""
-    try:
-        return path != "-" and (Path(path).is_file() or (or_pipe and Path(path).is_fifo()))
-    except (OSError, ValueError):  # with a NUL, or too long
+    if path == "-" or not os.path.exists(path):  # noqa: PTH110
         return False
+    return Path(path).is_file() or (or_pipe and Path(path).is_fifo())
 
 
 def too_many_cells(name: str, found: int, most: int = MOST_CELLS) -> InputError:
@@ -215,9 +208,8 @@ def refusals(name: str) -> Iterator[None]:
 
 
 def _standard_input(stdin: BinaryIO | None) -> Source:
-    stream = stdin
-    if stream is None and sys.stdin is not None:  # None where the parent closed it
-        stream = sys.stdin.buffer
+    # The parent may have closed it.
+    stream = stdin or (None if sys.stdin is None else sys.stdin.buffer)
     if stream is None:
         raise InputError("standard input is closed", hint="name a file")
     with refusals(STANDARD_INPUT):
@@ -233,19 +225,19 @@ def _file(path: str) -> Source:
     try:
         status = found.stat()
     except FileNotFoundError as error:
-        raise missing(found, name) from error
+        raise _missing(found, name) from error
     suffix = found.suffix.lower()
     # A name in what comes through /dev/stdin or <(…) is one of the working folder.
     folder = "." if path.startswith(_OF_STREAMS) else str(found.parent)
-    if stat.S_ISFIFO(status.st_mode):
-        with found.open("rb") as stream:
-            data = _drained(stream, name)
-        return Source(name, suffix, len(data), folder, data=data)
-    if not stat.S_ISREG(status.st_mode):
+    is_pipe = stat.S_ISFIFO(status.st_mode)
+    if not is_pipe and not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device"
         raise InputError(f"{name}: expected a file; found {kind}")
-    with found.open("rb"):  # says now, not when a member is read, that it may not be read
-        return Source(name, suffix, status.st_size, folder, path=found)
+    with found.open("rb") as stream:  # says now, not when a member is read, that it may not be read
+        if not is_pipe:
+            return Source(name, suffix, status.st_size, folder, path=found)
+        data = _drained(stream, name)
+    return Source(name, suffix, len(data), folder, data=data)
 
 
 def _drained(stream: BinaryIO, name: str) -> bytes:
@@ -263,19 +255,21 @@ def too_long(name: str, limit: int) -> InputError:
     return InputError(f"{name} is longer than {limit // 2**20} MiB", hint=hint)
 
 
-def missing(path: Path, name: str) -> InputError:
+def _missing(path: Path, name: str) -> InputError:
     """Return the error for a file that is not there, with the nearest name that is."""
     if path.is_symlink():
         target = printable(str(path.readlink()))
         return InputError(f"{name} is a link to {target}, which does not exist")
+    hint = None
     if not path.parent.is_dir():
-        hint: str | None = f"there is no folder {printable(str(path.parent))}"
-        return InputError(f"{name} does not exist", hint=hint)
-    hint = "the option before it needs a file" if name.startswith("-") else None
-    with suppress(OSError):
-        entries = itertools.islice(path.parent.iterdir(), _MOST_ENTRIES)
-        # q.csv is not meant by k.csv, though they are as alike as q.csv and q.cvs.
-        first = path.name[:1]
-        names = [entry.name for entry in entries if entry.name[:1] == first and entry.is_file()]
-        hint = hint or did_you_mean(path.name, names, likeness=_ALIKE)
+        hint = f"there is no folder {printable(str(path.parent))}"
+    elif name.startswith("-"):
+        hint = "the option before it needs a file"
+    else:
+        with suppress(OSError):
+            entries = itertools.islice(path.parent.iterdir(), _MOST_ENTRIES)
+            # q.csv is not meant by k.csv, though they are as alike as q.csv and q.cvs.
+            alike = [entry for entry in entries if entry.name[:1] == path.name[:1]]
+            names = [entry.name for entry in alike if entry.is_file()]
+            hint = did_you_mean(path.name, names, likeness=_ALIKE)
     return InputError(f"{name} does not exist", hint=hint)

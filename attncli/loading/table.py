@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-# Among labels with NUL between them, one that does not begin as a word, as every number does.
-_NO_LETTER = re.compile(r"(?:\A|\0)(?![^\W\d_iInN])")
 # Shorter tables are read sooner than the parser of long ones is imported.
 _LONG = 2**16
 # Bytes that are parsed at once: their numbers are Python's own objects for a while.
@@ -79,18 +77,11 @@ def _long(table: Table) -> LoadedArray | None:
     headings = find_headings(first, second, [], table.source.header)
     if headings.column:
         return None
-    values = _plain_numbers(_behind(table.data, line) if headings.row else table.data, table)
+    below = table.data.split(b"\n", line)[-1] if headings.row else table.data
+    values = _plain_numbers(below, table)
     if values is None or values.shape[1] != len(first):
         return None
     return LoadedArray(values, table.source.name, None, tuple(first) if headings.row else None)
-
-
-def _behind(data: bytes, lines: int) -> bytes:
-    """Return the data behind so many lines."""
-    start = 0
-    for _ in range(lines):
-        start = data.find(b"\n", start) + 1 or len(data)
-    return data[start:]
 
 
 def _plain_numbers(data: bytes, table: Table) -> npt.NDArray[np.float64] | None:
@@ -214,8 +205,6 @@ def _ragged(table: Table, rows: list[Row]) -> InputError:
 
 def _refuse_numbers_among_labels(table: Table, rows: list[Row], top: int) -> None:
     labels = [cells[0] for cells in rows[top:]]
-    if _NO_LETTER.search("\0".join(labels)) is None:  # sooner than one by one
-        return
     number = next((at for at, label in enumerate(labels) if is_numeric(label)), None)
     if number is not None:
         word = next((label for label in labels if not is_numeric(label)), rows[0][0])
@@ -253,16 +242,12 @@ def _wrong_cell(table: Table, rows: list[Row], row: int, at: int) -> InputError:
         parse_number(cell.replace(",", ".") if table.decimal_commas else cell)
     except NumberOverflowError as error:
         what = str(error)
-    return table.wrong(what, table.line_of(row, cells, at), at + 1, _hint(cells, cell.strip()))
-
-
-def _hint(cells: Row, cell: str) -> str:
-    """Return how a cell that is no number is mended."""
-    if any(map(is_truth, cells)) or cell.lower() in ("yes", "no"):
-        return _MASK
-    if is_hole(cell):
-        return _FILL
-    return DECIMAL_POINTS if has_decimal_comma(cell) else PLAINLY
+    hint = DECIMAL_POINTS if has_decimal_comma(cell) else PLAINLY
+    if any(map(is_truth, cells)) or cell.strip().lower() in ("yes", "no"):
+        hint = _MASK
+    elif is_hole(cell):
+        hint = _FILL
+    return table.wrong(what, table.line_of(row, cells, at), at + 1, hint)
 
 
 def _refuse_swallowed(table: Table, found: LoadedArray) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.save.results import Results
+    from attncli.save.formats import Results
 
 __all__ = ["npy_header", "write_npy", "write_npz"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.save.results import Results
+    from attncli.save.formats import Results
 
 __all__ = ["write_json", "write_yaml"]
 

@@ -1,8 +1,7 @@
-"""Files that appear whole or not at all.
+"""Files, and folders of Zarr, that appear whole or not at all.
 
-The bytes go to a temporary file in the target's folder, which takes the
-target's name only when it is complete and on the disk. What cannot be replaced
-that way (a device, a named pipe, an open descriptor) is written directly.
+The bytes go to a temporary file in the target's folder, which takes the target's name only when
+it is complete and on the disk. Devices, named pipes and open descriptors are written directly.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import atexit
 import errno
 import os
 import shlex
+import shutil
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +21,14 @@ from attncli.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["is_direct", "refuse_inputs", "refuse_unwritable", "whole_file"]
+__all__ = [
+    "is_direct",
+    "refuse_inputs",
+    "refuse_unwritable",
+    "refuse_unwritable_folder",
+    "whole_file",
+    "whole_folder",
+]
 
 _MAY, _ROOM = "name a file that you may write", "free some space, or name a file on another disk"
 _HINTS = {
@@ -33,7 +40,9 @@ _HINTS = {
 }
 # Windows would write a line's end as two bytes otherwise.
 _BINARY = getattr(os, "O_BINARY", 0)
-# Temporary files that may be there.
+# What tells a folder of Zarr, format 3 and format 2.
+_ZARR = ("zarr.json", ".zgroup", ".zarray")
+# Temporary files and folders that may be there.
 _BEGUN: set[Path] = set()
 
 
@@ -69,6 +78,26 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
         if error.filename is not None:
             raise
         raise _refusal(path, error) from error
+
+
+@contextmanager
+def whole_folder(path: str) -> Iterator[str]:
+    """Give a temporary folder that becomes the Zarr folder at `path` when the block ends well."""
+    refuse_unwritable_folder(path)
+    target = Path(path).resolve()
+    temporary = _beside(target)
+    try:
+        temporary.mkdir()
+        yield str(temporary)
+        old = temporary.with_suffix(".old")
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise _refusal(path, error) from error
+    finally:
+        _remove(temporary)
 
 
 def is_direct(path: str) -> bool:
@@ -127,8 +156,25 @@ def refuse_unwritable(outputs: Iterable[str]) -> None:
                 _remove(temporary)
 
 
+def refuse_unwritable_folder(path: str, inputs: Iterable[str] = ()) -> None:
+    """Refuse a place where no folder can be made, and one of the inputs, before work starts."""
+    target = Path(path).resolve()
+    for file in inputs:
+        if target == Path(file).resolve() or target in Path(file).resolve().parents:
+            raise OutputError(f"the output {path} holds the input {file}")
+    if not target.parent.is_dir():
+        raise OutputError(f"cannot write {path}: the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise OutputError(f"cannot write {path}: the folder {target.parent} takes no new folders")
+    if target.exists() and not any((target / name).is_file() for name in _ZARR):
+        raise OutputError(
+            f"cannot write {path}: something else than a folder of Zarr stands there",
+            hint="name another folder, or remove it first",
+        )
+
+
 def _beside(target: Path) -> Path:
-    """Return the name of a temporary file in the folder of a file."""
+    """Return the name of a temporary file or folder beside its target."""
     # The target's name is not part of it, being perhaps the longest allowed.
     temporary = target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
     _BEGUN.add(temporary)
@@ -136,7 +182,9 @@ def _beside(target: Path) -> Path:
 
 
 def _remove(temporary: Path) -> None:
-    """Remove a temporary file; with no folder, or a closed one, none was made."""
+    """Remove a temporary file or folder; with no folder, or a closed one, none was made."""
+    if temporary.is_dir():
+        shutil.rmtree(temporary, ignore_errors=True)
     with suppress(OSError):
         temporary.unlink()
     _BEGUN.discard(temporary)
@@ -144,7 +192,7 @@ def _remove(temporary: Path) -> None:
 
 @atexit.register
 def _remove_the_rest() -> None:
-    """Remove temporary files whose removal a signal has interrupted."""
+    """Remove temporary files and folders whose removal a signal has interrupted."""
     for temporary in tuple(_BEGUN):
         _remove(temporary)
 

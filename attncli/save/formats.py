@@ -1,22 +1,92 @@
-"""The formats in which results are written, by name and by suffix."""
+"""What is written, and the formats in which it is, by name and by suffix."""
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import OutputError
 from attncli.errors.late import late
+from attncli.errors.names import ROLLOUT, SQUARE
 from attncli.save.files import is_direct, whole_file
-from attncli.save.results import Results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import BinaryIO
 
+    import numpy.typing as npt
+
 __all__ = ["FORMATS", "Results", "format_of", "save", "write"]
+
+
+# Arrays with a row for each key.
+_OF_KEYS = ("key", "value", "dkey", "dvalue")
+
+
+class Results(NamedTuple):
+    """Named arrays in the order in which they are written, and what belongs to them.
+
+    ``extra`` is what else JSON and YAML say, such as statistics. ``layout`` is there where three
+    axes of weights begin with the batch; ``labelled`` tables name rows and columns.
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+    extra: Mapping[str, object] = MappingProxyType({})
+    layout: str | None = None
+    labelled: bool = False
+
+    def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the rows and columns of an array, its indices where it has none."""
+        rows = self.key_labels if name in _OF_KEYS else self.query_labels
+        over_keys = name in (*SQUARE, ROLLOUT)
+        columns = self.key_labels if over_keys else (name,) if name == "lse" else None
+        return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
+
+    def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the arrays, for a format that can hold nothing but arrays."""
+        if self.extra or not self.arrays:
+            found = ", ".join(self.extra) or "none"
+            raise OutputError(
+                f"{kind} holds only arrays; found {found}",
+                hint="use JSON or YAML for it, or choose arrays",
+            )
+        return self.arrays
+
+    def one_list(self) -> list[Mapping[str, Any]] | None:
+        """Return the list of mappings that is all there is; None where it is not so."""
+        lists = list(self.extra.values())
+        if self.arrays or len(lists) != 1 or not isinstance(lists[0], list):
+            return None
+        return lists[0]
+
+    def one_array(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
+        """Return the name and the values of the array, for a format that holds one."""
+        names = list(self.only_arrays(kind))
+        if len(names) > 1:
+            raise OutputError(
+                f"{kind} holds one array; found {len(names)}: {', '.join(names)}",
+                hint="choose one (--show NAME, --save NAME=PATH), or use NPZ, JSON or YAML",
+            )
+        return names[0], self.arrays[names[0]]
+
+    def one_matrix(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
+        """Return the array without leading axes of length 1, a vector as one column, by name."""
+        name, array = self.one_array(kind)
+        # lse has one axis less by nature: (1, L) is one head's column, not a row.
+        natural = 1 if name == "lse" else 2
+        while array.ndim > natural and array.shape[0] == 1:
+            array = array[0]
+        if array.ndim > 2:
+            raise OutputError(
+                f"{kind} holds a matrix, but {name} has shape {array.shape}",
+                hint="choose one matrix with --batch and --head, or use .npy or .json",
+            )
+        return name, array[:, None] if array.ndim == 1 else array
 
 
 class Format(NamedTuple):
@@ -28,15 +98,12 @@ class Format(NamedTuple):
     single: bool = False
 
 
-_write_table = late("attncli.save.matrices", "write_table")
-_hold_table = late("attncli.save.matrices", "hold_table")
-
-
-def _table(suffix: str, separator: str) -> Format:
+def _table(name: str, separator: str) -> Format:
+    write_table, kind = late("attncli.save.matrices", "write_table"), name.upper()
     return Format(
-        lambda stream, results: _write_table(stream, results, separator),
-        (suffix,),
-        lambda results: _hold_table(results, separator),
+        lambda stream, results: write_table(stream, results, separator),
+        (f".{name}",),
+        lambda results: results.one_list() is None and results.one_matrix(kind),
         single=True,
     )
 
@@ -47,8 +114,8 @@ def _refuse_zarr(_stream: BinaryIO, _results: Results) -> None:
 
 
 FORMATS = {
-    "csv": _table(".csv", ","),
-    "tsv": _table(".tsv", "\t"),
+    "csv": _table("csv", ","),
+    "tsv": _table("tsv", "\t"),
     "npy": Format(
         late("attncli.save.binary", "write_npy"),
         (".npy",),

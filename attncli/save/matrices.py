@@ -6,18 +6,15 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from attncli.errors import OutputError
 from attncli.save.numbers import number_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-    import numpy.typing as npt
+    from attncli.save.formats import Results
 
-    from attncli.save.results import Results
-
-__all__ = ["hold_table", "write_table"]
+__all__ = ["write_table"]
 
 
 def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
@@ -26,18 +23,12 @@ def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
     if records is not None:
         _write_records(stream, records, separator)
         return
-    name, matrix = _matrix(results, separator)
+    name, matrix = results.one_matrix("CSV" if separator == "," else "TSV")
     lines = number_lines(matrix, separator)
     if results.labelled:
         names = results.names_of(name, (matrix.shape[0], matrix.shape[1]))
         lines = _labelled(lines, *names, separator)
     stream.writelines(f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
-
-
-def hold_table(results: Results, separator: str) -> None:
-    """Raise what `write_table` would, without writing."""
-    if results.one_list() is None:
-        _matrix(results, separator)
 
 
 def _labelled(
@@ -47,22 +38,6 @@ def _labelled(
     yield _line_of(["", *columns], separator)
     for label, line in zip(rows, lines, strict=True):
         yield f"{_line_of([label], separator)}{separator}{line}"
-
-
-def _matrix(results: Results, separator: str) -> tuple[str, npt.NDArray[Any]]:
-    """Return the array without leading axes of length 1, a vector as one column, and its name."""
-    kind = {",": "CSV", "\t": "TSV"}[separator]
-    name, array = results.one_array(kind)
-    # lse has one axis less by nature: (1, L) is one head's column, not a row.
-    natural = 1 if name == "lse" else 2
-    while array.ndim > natural and array.shape[0] == 1:
-        array = array[0]
-    if array.ndim > 2:
-        raise OutputError(
-            f"{kind} holds a matrix, but {name} has shape {array.shape}",
-            hint="choose one matrix with --batch and --head, or use .npy or .json",
-        )
-    return name, array[:, None] if array.ndim == 1 else array
 
 
 def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separator: str) -> None:
