@@ -43,40 +43,26 @@ SINK_NOTE = "rows add up to less than 1: the sink takes the rest"
 
 
 def sinks_take(weights: Array) -> bool:
-    """Return whether some row (…, L, S) adds up to less than 1; that of no seen key is none."""
+    """Return whether some row (…, L, S) adds up to less than 1, but to more than 0."""
     totals = weights.sum(axis=-1)
     return bool(((totals > 0) & (totals < 1 - _LEAST_SHARE)).any())
 
 
 class Rows(NamedTuple):
-    """Some rows of one map.
+    """Some rows of one map, in arrays (rows, S)."""
 
-    Attributes
-    ----------
-    start : int
-        Index of the first row.
-    values : ndarray (rows, S)
-        Weights or scores.
-    hidden : ndarray of bool (rows, S), or None
-        Which keys are hidden; None where nobody knows.
-    scores : ndarray (rows, S), or None
-        The scores of weights that were computed.
-    """
-
-    start: int
-    values: Array
-    hidden: Bools | None
-    scores: Array | None = None
+    start: int  # the index of the first row
+    values: Array  # weights or scores
+    hidden: Bools | None  # which keys are hidden; None where it is unknown
+    scores: Array | None = None  # the scores of weights that were computed
 
     @property
     def order(self) -> Array:
-        """What orders the keys of a row by strength, -inf where one is hidden.
-
-        Weights that underflow to 0 have lost their order, scores have not. Where nobody knows
-        which keys are hidden, those of weight 0 are taken to be.
-        """
+        """Numbers that order the keys of a row by strength; -inf for a hidden key."""
+        # Weights that underflow to 0 have lost their order, scores have not.
         if self.scores is not None:
             return self.scores
+        # Where it is unknown, keys of weight 0 count as hidden.
         hidden = self.values <= 0 if self.hidden is None else self.hidden
         return np.where(hidden, -np.inf, self.values)
 
@@ -84,15 +70,8 @@ class Rows(NamedTuple):
 class Maps:
     """One map (L, S) of each batch entry and head.
 
-    Attributes
-    ----------
-    shape : (int, int, int, int)
-        The numbers of batch entries, heads, queries and keys.
-    axes : str
-        Those of the user's array before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``.
-    labels : (tuple of str or None, tuple of str or None)
-        The names of queries and keys.
-    dtype : dtype
+    The shape is (B, H, L, S). The axes before (L, S) are those of the user's array: ``""``,
+    ``"b"``, ``"h"`` or ``"bh"``. The labels are those of queries and of keys.
     """
 
     def __init__(
@@ -127,12 +106,8 @@ class Maps:
 class Computed(Maps):
     """The maps of a problem, computed when they are asked for.
 
-    Attributes
-    ----------
-    fully_masked : int
-        How many of the queries that were computed see no key, not counting padding.
-    sinks_take : bool
-        Whether the weights of some row add up to less than 1.
+    `fully_masked` counts the computed queries that see no key, but for padding. `sinks_take` says
+    whether the weights of some row add up to less than 1.
     """
 
     def __init__(
@@ -148,7 +123,7 @@ class Computed(Maps):
         return self.problem.visible.offset(batch)
 
     def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
-        """Yield some rows of one map; it warns of no query that sees no key, but counts them."""
+        """Yield some rows of one map."""
         for some in self._spans(span):
             part = self.problem.select(batch=batch, head=head, rows=some)
             answer, unseeing = attend(part, ("weights", "scores"), threads=self._threads)
@@ -164,16 +139,7 @@ class Computed(Maps):
 
 
 class Given(Maps):
-    """Maps that were finished before.
-
-    Parameters
-    ----------
-    values : ndarray (B, H, L, S)
-    axes, labels
-        As for `Maps`.
-    hidden : ndarray of bool (B, H, L, S), optional
-        Which keys are hidden.
-    """
+    """Finished maps (B, H, L, S), perhaps with the keys that are hidden, in the same shape."""
 
     def __init__(
         self,
@@ -216,24 +182,19 @@ class Mean(Maps):
 
     def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
         """Yield some rows of the mean; those of one head at a time are held."""
-        for start, total, unseen, _ in self._maps.rows(batch, head, span):
+        for some in self._spans(span):
+            total, hidden = _same_rows(self._maps, batch, head, some)
             for other in range(1, self._heads):
-                rows = _same_rows(self._maps, batch, other, start, len(total))
-                total = total + rows.values  # noqa: PLW2901 - one head is held
-                if unseen is not None and rows.hidden is not None:
-                    unseen = unseen & rows.hidden  # noqa: PLW2901
-            yield Rows(start, total / self._heads if self._heads > 1 else total, unseen)
+                values, unseen = _same_rows(self._maps, batch, other, some)
+                total = total + values
+                hidden = None if hidden is None or unseen is None else hidden & unseen
+            yield Rows(some[0], total / self._heads if self._heads > 1 else total, hidden)
 
 
 class Difference(Maps):
-    """Some maps minus others of the same shape.
+    """Some maps minus others of the same shape, whose weights of 1 are rounded to `eps`.
 
     A key that the first hides is hidden, unless a weight of the second makes a difference.
-
-    Attributes
-    ----------
-    eps : float
-        Rounding of a weight of 1, in the wider type of both.
     """
 
     def __init__(self, first: Maps, second: Maps) -> None:
@@ -243,12 +204,13 @@ class Difference(Maps):
 
     def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
         """Yield some rows of one difference."""
-        for start, values, hidden, _ in self._first.rows(batch, head, span):
-            other = _same_rows(self._second, batch, head, start, len(values)).values
-            difference = values - other
-            yield Rows(start, difference, None if hidden is None else hidden & (difference == 0))
+        for some in self._spans(span):
+            values, hidden = _same_rows(self._first, batch, head, some)
+            difference = values - _same_rows(self._second, batch, head, some)[0]
+            unseen = None if hidden is None else hidden & (difference == 0)
+            yield Rows(some[0], difference, unseen)
 
 
-def _same_rows(maps: Maps, batch: int, head: int, start: int, count: int) -> Rows:
-    (rows,) = maps.rows(batch, head, (start, start + count))
-    return rows
+def _same_rows(maps: Maps, batch: int, head: int, span: Span) -> tuple[Array, Bools | None]:
+    (rows,) = maps.rows(batch, head, span)
+    return rows.values, rows.hidden

@@ -20,13 +20,7 @@ Grid: TypeAlias = tuple[int, int]
 
 
 def first_patch(keys: int, grid: Grid) -> int:
-    """Return the key of the first patch: 1 where a class token comes before the patches, else 0.
-
-    Raises
-    ------
-    ShapeError
-        The grid has another number of patches.
-    """
+    """Return the key of the first patch: 1 where a class token comes before the patches, else 0."""
     count = grid[0] * grid[1]
     if keys - count in (0, 1):
         return keys - count
@@ -39,22 +33,7 @@ def first_patch(keys: int, grid: Grid) -> int:
 
 
 class PatchMaps(Maps):
-    """The weights of one query of other maps, laid out row by row in a grid of patches.
-
-    Parameters
-    ----------
-    maps : Maps
-    query : int
-    grid : (int, int)
-        Rows and columns.
-
-    Attributes
-    ----------
-    first : int
-        The key of the first patch.
-    remarks : tuple of str
-        That the class token is left out.
-    """
+    """The weights of one query of other maps, laid out row by row in a grid of patches."""
 
     def __init__(self, maps: Maps, query: int, grid: Grid) -> None:
         super().__init__((*maps.shape[:2], *grid), maps.axes, (None, None), maps.dtype)

@@ -23,29 +23,11 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def rollout(layers: Iterable[tuple[str, Array]], *, residual: bool = True) -> tuple[Array, int]:
-    """Return the product of the layers' weights, averaged over the heads.
+    """Return the product of the layers' weights, averaged over the heads, and how many they are.
 
-    Parameters
-    ----------
-    layers : iterable of (str, ndarray (B, H, L, L))
-        What errors call each, and its weights, from the first layer to the last.
-    residual : bool
-        Half of each token comes past the layer, on the residual connection: weights are averaged
-        with the identity matrix.
-
-    Returns
-    -------
-    rolled : ndarray (B, L, L) of float64
-        Rows add up to 1, but for a query that sees no key: without the residual its row is 0.
-    count : int
-        How many layers there were.
-
-    Raises
-    ------
-    ShapeError
-        A layer has not as many keys as queries, or another shape than the one before.
-    UsageError
-        There are fewer than two layers.
+    A layer has a name for errors, and weights (B, H, L, L). With the residual connection, half of
+    each token comes past the layer, so the weights are averaged with the identity matrix. Rows of
+    the product (B, L, L) add up to 1; without the residual, that of a fully masked query is 0.
     """
     rolled, count = None, 0
     for name, weights in layers:

@@ -1,7 +1,4 @@
-"""What a head does, in a few figures.
-
-The queries go by block by block, so that long inputs never hold their L × S weights.
-"""
+"""What a head does, in a few figures, which are summed up over some rows at a time."""
 
 from __future__ import annotations
 
@@ -25,32 +22,7 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class HeadStats:
-    """The figures of one (batch, head).
-
-    All but the counts are None where no query sees a key.
-
-    Attributes
-    ----------
-    batch, head : int, or None where the inputs have no such axis
-    queries : int
-        How many queries see some key: those that are counted.
-    left_out : int
-        How many see none, padded ones included.
-    entropy : float or None
-        Mean over the queries of -Σ p ln p, in nats, p being the weights as shares of their sum,
-        which is 1 unless a sink takes a part; 0 where it takes all.
-    effective_keys : float or None
-        exp(entropy): among so many keys, evenly, attention would be as spread.
-    largest : float or None
-        The largest weight of all.
-    first_key : float or None
-        Mean weight of the first key: the attention sink of many models.
-    diagonal : float or None
-        Mean weight of the key at the query's own position, i + offset.
-    distance : float or None
-        Mean of |i + offset - j| over the weights, in tokens.
-    negligible : float or None
-        Share of the weights of seen keys that are below 1e-3.
+    """The figures of one batch entry and head; all but the counts are None where no key is seen.
 
     References
     ----------
@@ -59,33 +31,21 @@ class HeadStats:
     3.3 (entropy).
     """
 
-    batch: int | None
+    batch: int | None  # None where the inputs have no such axis
     head: int | None
-    queries: int
-    left_out: int
-    entropy: float | None
-    effective_keys: float | None
-    largest: float | None
-    first_key: float | None
-    diagonal: float | None
-    distance: float | None
-    negligible: float | None
+    queries: int  # that see some key
+    left_out: int  # queries that see none, padded ones included
+    entropy: float | None  # mean of -Σ p ln p in nats; p are the weights as shares of their sum
+    effective_keys: float | None  # exp(entropy): attention is spread as evenly over that many keys
+    largest: float | None  # the largest weight of all
+    first_key: float | None  # mean weight of the first key: the attention sink of many models
+    diagonal: float | None  # mean weight of the key at the query's own position, i + offset
+    distance: float | None  # mean of |i + offset - j| over the weights, in tokens
+    negligible: float | None  # share of the weights of seen keys that are below 1e-3
 
 
 def statistics(maps: Maps, *, progress: Progress | None = None) -> tuple[HeadStats, ...]:
-    """Return the figures of each batch entry and head.
-
-    Parameters
-    ----------
-    maps : Maps
-        Weights.
-    progress : callable, optional
-        Called with queries done and queries in all, of every head.
-
-    Raises
-    ------
-    DataError
-        The scores exceed the range of the computing dtype.
+    """Return the figures of each batch entry and head; progress is told in queries of all heads.
 
     Examples
     --------
@@ -122,7 +82,7 @@ class _Sums:
     totals: dict[str, float] = field(default_factory=dict)
 
     def add(self, rows: Rows) -> None:
-        """Count in some rows; those that see nothing hold zeros and add none."""
+        """Count some rows; a row of no seen key holds zeros and adds nothing."""
         weights = np.maximum(rows.values, 0)  # roundings of finished ones may leave less
         seen = rows.order > -np.inf
         seeing = int(np.count_nonzero(seen.any(axis=1)))

@@ -31,15 +31,7 @@ class StrongKey:
 
 @dataclass(frozen=True, kw_only=True)
 class TopKeys:
-    """The strongest keys that one query sees, the strongest first.
-
-    Attributes
-    ----------
-    batch, head : int, or None where the inputs have no such axis
-    query : int
-    label : str or None
-    keys : tuple of StrongKey
-    """
+    """The strongest keys that one query sees, the strongest first."""
 
     batch: int | None
     head: int | None
@@ -49,18 +41,9 @@ class TopKeys:
 
 
 def top(maps: Maps, count: int = 3, *, queries: int | None = None) -> Iterator[TopKeys]:
-    """Yield the strongest keys of each query, batch by batch and head by head.
+    """Yield the strongest keys of each query, or of the first queries, head by head.
 
     Among equal weights, the key that comes first counts as stronger.
-
-    Parameters
-    ----------
-    maps : Maps
-        Weights.
-    count : int
-        The most keys for each query.
-    queries : int, optional
-        Only so many, from the first on.
     """
     labels = maps.labels[0]
     for batch, head in np.ndindex(*maps.shape[:2]):
@@ -80,10 +63,7 @@ def top(maps: Maps, count: int = 3, *, queries: int | None = None) -> Iterator[T
 
 
 def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
-    """Return the columns of the largest scores of each row (rows, count), in their order.
-
-    Columns after the last key that a row sees are arbitrary.
-    """
+    """Return the columns of the largest scores of each row, the largest first."""
     count = min(count, scores.shape[1])
     if count > _FEW:
         return np.argsort(-scores, axis=1, kind="stable")[:, :count]

@@ -20,29 +20,16 @@ _CONTINUES, _BEGINS = "##", ("Ġ", "▁")
 
 
 class Words(NamedTuple):
-    """Where words begin among the tokens.
-
-    Attributes
-    ----------
-    starts : tuple of int
-        The index of the first token of each word.
-    names : tuple of str
-        The words.
-    """
+    """Words among tokens: the index of the first token of each, and its name."""
 
     starts: tuple[int, ...]
     names: tuple[str, ...]
 
 
 def words_of(tokens: Sequence[str], groups: Sequence[str] | None = None) -> Words:
-    """Return the words that tokens make.
+    """Return the words of some tokens; neighbours of one group, where groups are given, make one.
 
-    Parameters
-    ----------
-    tokens : sequence of str
-        Subwords as tokenizers write them: ``play ##ing``, ``Ġplay ing`` or ``▁play ing``.
-    groups : sequence of str, optional
-        One for each token; neighbours with the same one make a word.
+    Tokenizers write subwords as ``play ##ing``, ``Ġplay ing`` or ``▁play ing``.
 
     Examples
     --------
