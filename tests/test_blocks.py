@@ -11,8 +11,8 @@ from picturing import looking, make_panel, make_picture, split
 from attncli import pose
 from attncli.summaries.maps import Computed
 from attncli.view.blocks import drawing
-from attncli.view.blocks.axes import columns
 from attncli.view.color import HIDDEN, blues, diverging
+from attncli.view.labels import text_width
 from attncli.view.limits import Limits
 from attncli.view.pictures.making import picture_of
 from attncli.view.pictures.picture import Look
@@ -300,7 +300,7 @@ def test_no_line_is_longer_than_the_terminal(
     text = draw_blocks(picture, width=width, height=height, color=color, unicode=unicode)
     screen(text)
     for line in bare(text).split("\n"):
-        assert columns(line) <= width
+        assert text_width(line) <= width
         assert "\x1b" not in line
         assert unicode or line.isascii()
 
@@ -319,7 +319,7 @@ def test_the_legend_of_a_difference_says_which_side_is_which(width, words, unico
     lines = bare(draw_blocks(picture, width=width, unicode=unicode)).split("\n")
     known = words if unicode else words.encode("ascii", "backslashreplace").decode()
     assert any(line == known or line.startswith(f"{known}  -0.1") for line in lines), lines
-    assert all(columns(line) <= width for line in lines)
+    assert all(text_width(line) <= width for line in lines)
 
 
 @pytest.mark.parametrize("size", [10, 18, 19, 30, 64, 90, 300])

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncli.view.blocks.axes import columns
 from attncli.view.labels import clusters, shorten, shorten_all, text_width
 from attncli.view.limits import Limits
 
@@ -28,10 +27,6 @@ def test_what_is_shortened_or_wrapped_fits(text: str, room: int) -> None:
 def test_what_is_joined_stays_together(text: str) -> None:
     assert clusters(text * 3) == [text] * 3
     assert shorten(text * 9, 2 * text_width(text) + 1) == f"{text}…{text}"
-
-
-def test_pictures_count_as_terminals_do() -> None:
-    assert list(map(columns, ["की", "e\u0301", "中文", "cat"])) == [2, 1, 4, 3]
 
 
 def test_ascii_stands_for_the_same_signs_everywhere() -> None:

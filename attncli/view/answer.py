@@ -44,21 +44,9 @@ def answer_parts(
 ) -> Iterator[Text]:
     """Yield the tables of inputs and outputs, batch entry by batch entry and head by head.
 
-    Parameters
-    ----------
-    problem : Problem
-    arrays : mapping of str to ndarray (B, H, rows, columns)
-        What is shown, in this order, as `by_head` returns it; at least the cells that the limits
-        show.
-    limits : Limits
-    picked : Picked
-        What was chosen of a larger problem, for the titles.
-    whole : Problem, optional
-        What there is in all, if only a part of it was computed.
-    mean : bool
-        The weights are the mean of the heads.
-    value_columns : sequence of str, optional
-        The names of the columns of value and context.
+    The arrays (B, H, rows, columns) come from `by_head`, and have at least the cells that the
+    limits show. `whole` is the problem of which a part was computed, `picked` says which part. With
+    `mean`, the weights are those of all heads.
     """
     whole = whole or problem
 

@@ -1,8 +1,4 @@
-"""Colours of weights and the ink that can be read on them.
-
-Plain tuples and no imports beyond the standard library, because tables and
-terminal pictures need colours on every call and must start quickly.
-"""
+"""Colours of weights and the ink that can be read on them, without imports that take time."""
 
 from __future__ import annotations
 
@@ -17,32 +13,15 @@ RGB: TypeAlias = tuple[int, int, int]
 # Neutral and of medium lightness: neither ramp below comes near it.
 HIDDEN: RGB = (128, 128, 128)
 
+
+def _points(codes: str) -> tuple[RGB, ...]:
+    return tuple((code[0], code[1], code[2]) for code in map(bytes.fromhex, codes.split()))
+
+
 # ColorBrewer's nine-class Blues and eleven-class RdBu (Harrower & Brewer 2003),
 # the control points that matplotlib's maps of these names interpolate too.
-_BLUES: tuple[RGB, ...] = (
-    (247, 251, 255),
-    (222, 235, 247),
-    (198, 219, 239),
-    (158, 202, 225),
-    (107, 174, 214),
-    (66, 146, 198),
-    (33, 113, 181),
-    (8, 81, 156),
-    (8, 48, 107),
-)
-_RED_BLUE: tuple[RGB, ...] = (
-    (103, 0, 31),
-    (178, 24, 43),
-    (214, 96, 77),
-    (244, 165, 130),
-    (253, 219, 199),
-    (247, 247, 247),
-    (209, 229, 240),
-    (146, 197, 222),
-    (67, 147, 195),
-    (33, 102, 172),
-    (5, 48, 97),
-)
+_BLUES = _points("f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b")
+_RED_BLUE = _points("67001f b2182b d6604d f4a582 fddbc7 f7f7f7 d1e5f0 92c5de 4393c3 2166ac 053061")
 _CUBE = (0, 95, 135, 175, 215, 255)
 # The nearest of the 240 fixed colours to a pale blue is mint, lavender or grey, so these are chosen
 # by eye: only blues, each darker than the one before.
@@ -63,13 +42,7 @@ def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
 
 
 def blues(fraction: float) -> RGB:
-    """Return the shade of a weight: light blue for 0, dark blue for 1.
-
-    Examples
-    --------
-    >>> blues(0.0), blues(1.0)
-    ((247, 251, 255), (8, 48, 107))
-    """
+    """Return the shade of a weight: light blue for 0, dark blue for 1."""
     return _between(_BLUES, fraction)
 
 
@@ -116,14 +89,6 @@ def _luminance(rgb: RGB) -> float:
 
 
 def ink(rgb: RGB) -> Literal["black", "white"]:
-    """Return the ink with the better contrast on a background.
-
-    By WCAG 2.2, the contrast of two luminances is (lighter + 0.05) / (darker + 0.05).
-
-    Examples
-    --------
-    >>> ink(blues(0.1)), ink(blues(0.9))
-    ('black', 'white')
-    """
+    """Return the ink with the better contrast on a background, by WCAG 2.2."""
     light = _luminance(rgb) + 0.05
     return "black" if light / 0.05 >= 1.05 / light else "white"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
+from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["brief", "clusters", "shorten", "shorten_all", "text_width"]
 
@@ -19,8 +20,6 @@ _PLACE = re.compile(r"(batch|head) (\d+),?")
 
 def text_width(text: str) -> int:
     """Return how many columns of a terminal a text takes, as Rich counts them.
-
-    Rich lays out tables and lines, so what is to fit must be measured with its rule.
 
     Examples
     --------
@@ -46,57 +45,38 @@ def clusters(text: str) -> list[str]:
 
 
 def _continues(part: str, character: str) -> bool:
-    """Return whether a character is joined to what stands before it."""
     joined = text_width(character) == 0 or part.endswith(_JOINER)
     return joined or bool(_FLAG.fullmatch(part + character))
 
 
 def brief(title: str) -> str:
-    """Return a title with its batch and head in short.
-
-    Examples
-    --------
-    >>> brief("batch 1, head 12")
-    'b1 h12'
-    """
+    """Return a title with its batch and head in short: b1 h12."""
     return _PLACE.sub(lambda place: place[1][0] + place[2], title)
 
 
-def shorten(
-    text: str, room: int, *, ellipsis: str = "…", measure: Callable[[str], int] = text_width
-) -> str:
+def shorten(text: str, room: int, *, ellipsis: str = "…") -> str:
     """Cut the middle out of a text that is too long, and mark the place.
 
-    Both ends stay, because labels often differ only in one of them. Of less room than the mark
-    takes nothing is left.
+    Both ends stay, because labels often differ only in one of them.
 
     Examples
     --------
     >>> shorten("internationalisation", 9)
     'inte…tion'
     """
-    if measure(text) <= room:
+    if text_width(text) <= room:
         return text
-    left = room - measure(ellipsis)
+    left = room - text_width(ellipsis)
     if left < 0:
         return ""
     parts = clusters(text)
-    head, spent = _take(parts, (left + 1) // 2, measure)
-    tail, _ = _take(parts[::-1], left - spent, measure)
+    head = _first(parts, (left + 1) // 2)
+    tail = _first(parts[::-1], left - text_width("".join(head)))
     return "".join(head) + ellipsis + "".join(tail[::-1])
 
 
-def shorten_all(
-    texts: Sequence[str],
-    room: int,
-    *,
-    ellipsis: str = "…",
-    measure: Callable[[str], int] = text_width,
-) -> list[str]:
+def shorten_all(texts: Sequence[str], room: int, *, ellipsis: str = "…") -> list[str]:
     """Shorten labels that stand beside each other, so that those that differ still do.
-
-    Where the ends that `shorten` leaves are the same, the part is shown in which they differ
-    first.
 
     Examples
     --------
@@ -105,47 +85,34 @@ def shorten_all(
     >>> shorten_all(["sentence 1 of the chapter", "sentence 2 of the chapter"], 12)
     ['sen…1 of th…', 'sen…2 of th…']
     """
-    made = [shorten(text, room, ellipsis=ellipsis, measure=measure) for text in texts]
+    made = [shorten(text, room, ellipsis=ellipsis) for text in texts]
     alike: dict[str, set[str]] = {}
     for short, text in zip(made, texts, strict=True):
         alike.setdefault(short, set()).add(text)
-    common = {short: _common(group) for short, group in alike.items() if len(group) > 1}
+    # Of texts, not of paths.
+    common = {short: len(commonprefix([*group])) for short, group in alike.items()}  # noqa: RUF071
     better = [
-        _around(common[short], text, room, ellipsis, measure) if short in common else short
+        _around(common[short], text, room, ellipsis) if len(alike[short]) > 1 else short
         for short, text in zip(made, texts, strict=True)
     ]
-    fits = max(map(measure, better), default=0) <= room
+    fits = max(map(text_width, better), default=0) <= room
     return better if fits and len(set(better)) > len(set(made)) else made
 
 
-def _common(texts: set[str]) -> int:
-    """Return with how many letters all of several texts begin."""
-    first, last = min(texts), max(texts)
-    differ = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
-    return next(differ, min(len(first), len(last)))
-
-
-def _around(common: int, text: str, room: int, ellipsis: str, measure: Callable[[str], int]) -> str:
-    """Return the beginning of a text, and as much as fits from where it differs from others."""
+def _around(common: int, text: str, room: int, ellipsis: str) -> str:
+    """Return the beginning of a text, and the part from where it differs from others."""
     parts = clusters(text)
     ends = accumulate(map(len, parts))
     behind = parts[next((at for at, end in enumerate(ends) if end > common), len(parts)) :]
-    head, spent = _take(parts, room // 4, measure)
-    left = room - spent - measure(ellipsis)
-    rest, _ = _take(behind, left, measure)
+    head = "".join(_first(parts, room // 4)) + ellipsis
+    left = room - text_width(head)
+    rest = _first(behind, left)
     if len(rest) < len(behind):
-        rest, _ = _take(behind, left - measure(ellipsis), measure)
-        rest.append(ellipsis)
-    return "".join(head) + ellipsis + "".join(rest)
+        rest = [*_first(behind, left - text_width(ellipsis)), ellipsis]
+    return head + "".join(rest)
 
 
-def _take(parts: list[str], room: int, measure: Callable[[str], int]) -> tuple[list[str], int]:
-    """Take parts from the front while they fit; return them and their width."""
-    taken: list[str] = []
-    spent = 0
-    for part in parts:
-        if spent + measure(part) > room:
-            break
-        taken.append(part)
-        spent += measure(part)
-    return taken, spent
+def _first(parts: list[str], room: int) -> list[str]:
+    """Return the first parts, as many as fit."""
+    ends = accumulate(map(text_width, parts))
+    return [part for part, end in zip(parts, ends, strict=True) if end <= room]

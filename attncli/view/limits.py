@@ -26,56 +26,25 @@ _FORMULA_SIGNS = {
 
 
 class Limits(NamedTuple):
-    """How much is shown, and in which way.
+    """How much is shown, and in which way; None is all, or no edge."""
 
-    Attributes
-    ----------
-    rows, columns : int or None
-        At most this many of a matrix; None is all.
-    heads : int or None
-        At most this many tables of each output, or maps; None is all.
-    width, height : int or None
-        Columns and lines of the terminal, or None if there is no edge.
-    digits : int
-        Digits after the point.
-    unicode : bool
-        Whether stdout takes more than ASCII.
-    depth : {"none", "256", "truecolor"}
-    stacked : bool
-        Columns that do not fit are shown below the others, not left out.
-    markdown : bool
-        Each part is a block of Markdown; without colours and without an edge.
-    """
-
-    rows: int | None = None
+    rows: int | None = None  # of a matrix, at most
     columns: int | None = None
-    heads: int | None = None
-    width: int | None = None
-    height: int | None = None
-    digits: int = 4
-    unicode: bool = True
+    heads: int | None = None  # at most this many tables of each output, or maps
+    width: int | None = None  # columns of the terminal
+    height: int | None = None  # lines of the terminal
+    digits: int = 4  # after the point
+    unicode: bool = True  # whether stdout takes more than ASCII
     depth: Depth = "none"
-    stacked: bool = False
-    markdown: bool = False
+    stacked: bool = False  # columns that do not fit are shown below the others, not left out
+    markdown: bool = False  # each part is a block of Markdown, without colours and without an edge
 
     def known(self, text: str) -> str:
-        """Return a text in characters that stdout takes; to be called before measuring it.
-
-        Examples
-        --------
-        >>> Limits(unicode=False).known("weights · head 0")
-        'weights, head 0'
-        """
+        """Return a text in characters that stdout takes; to be called before measuring it."""
         return text if self.unicode else in_ascii(text, _SIGNS)
 
     def formula(self, text: str) -> str:
-        """Return a formula in characters that stdout takes.
-
-        Examples
-        --------
-        >>> Limits(unicode=False).formula("q · k")
-        'q * k'
-        """
+        """Return a formula in characters that stdout takes."""
         return text if self.unicode else in_ascii(text, _FORMULA_SIGNS)
 
     def cell(self, number: float) -> str:

@@ -29,15 +29,7 @@ def words(text: str) -> str:
 def markdown_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,)
 ) -> str:
-    """Return a table of texts that are Markdown already; some columns are aligned to the left.
-
-    Examples
-    --------
-    >>> print(markdown_table(["", "a"], [["0", "0.5"]]))
-    |  | a |
-    |---|---:|
-    | 0 | 0.5 |
-    """
+    """Return a table of texts that are Markdown already; some columns are aligned to the left."""
     marks = ("---" if number in left else "---:" for number in range(len(headings)))
     return "\n".join([_row(headings), f"|{'|'.join(marks)}|", *map(_row, rows)])
 

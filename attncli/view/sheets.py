@@ -33,31 +33,15 @@ _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 
 
 class Sheet(NamedTuple):
-    """One matrix to show; each pair is of its rows and of its columns.
-
-    Attributes
-    ----------
-    title : str
-    values : ndarray (rows shown, columns)
-    counts : (int, int)
-        How many there are in all: more than ``values`` has if it is cropped.
-    labels : (sequence of str or None, sequence of str or None)
-        The indices are shown if there are none.
-    are : (str, str)
-        ``queries``, ``keys``, ``columns``: for the line that says what was left out.
-    shaded : bool
-        Larger numbers are darker blue: for weights.
-    hidden : ndarray of bool (rows shown, columns), or None
-        Which keys are hidden: grey where numbers are shaded.
-    """
+    """One matrix to show; each pair is of its rows and of its columns."""
 
     title: str
-    values: npt.NDArray[Any]
-    counts: tuple[int, int]
+    values: npt.NDArray[Any]  # the rows that are shown
+    counts: tuple[int, int]  # how many there are in all
     labels: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None)
-    are: tuple[str, str] = ("queries", "keys")
-    shaded: bool = False
-    hidden: npt.NDArray[np.bool_] | None = None
+    are: tuple[str, str] = ("queries", "keys")  # for the line that says what was left out
+    shaded: bool = False  # larger numbers are darker blue: for weights
+    hidden: npt.NDArray[np.bool_] | None = None  # grey where numbers are shaded
 
     def cut(self, limits: Limits) -> Sheet:
         """Return the rows and columns that may be shown."""

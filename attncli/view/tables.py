@@ -25,22 +25,12 @@ GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and the cells below it.
-
-    Attributes
-    ----------
-    heading : str
-    cells : sequence of str
-    left : bool
-        Aligned to the left, as words are; numbers are to the right.
-    styles : sequence of Style or str
-        Of each cell; none where all are plain.
-    """
+    """A heading and the cells below it."""
 
     heading: str
     cells: Sequence[str]
-    left: bool = False
-    styles: Sequence[Style | str] = ()
+    left: bool = False  # words are aligned to the left, numbers to the right
+    styles: Sequence[Style | str] = ()  # of each cell; none where all are plain
 
     @property
     def width(self) -> int:
@@ -70,10 +60,7 @@ def width_of(columns: Sequence[Column]) -> int:
 def groups(
     fixed: Sequence[Column], columns: Sequence[Column], width: int | None, *, together: int = 1
 ) -> list[Sequence[Column]]:
-    """Return the columns that fit side by side behind the fixed ones; at least one in each group.
-
-    So many columns as `together` says are never torn apart.
-    """
+    """Return the columns that fit side by side behind the fixed ones; some stay `together`."""
     if width is None:
         return [columns]
     most = width - sum(column.width + GAP for column in fixed)

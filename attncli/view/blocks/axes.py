@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import TYPE_CHECKING
 
-from attncli.view.labels import clusters, shorten, shorten_all
+from attncli.view.labels import clusters, shorten, shorten_all, text_width
 from attncli.view.pictures.scale import ticks
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LONGEST_UPRIGHT",
-    "columns",
     "cut",
     "fit_text",
     "gutter",
@@ -34,26 +32,6 @@ _WIDEST = 24
 _JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
 
 
-def columns(text: str) -> int:
-    """Return how many columns most terminals give a text: wide characters 2, marks none.
-
-    Pictures are written as they are, so this is the rule of terminals (Unicode Standard Annex
-    11), which count a spacing mark where Rich counts none.
-
-    Examples
-    --------
-    >>> columns("cat"), columns("中文"), columns("e\u0301")
-    (3, 4, 1)
-    """
-    return len(text) if text.isascii() else sum(map(_columns_of_one, text))
-
-
-def _columns_of_one(character: str) -> int:
-    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def terminal_labels(labels: Sequence[str] | None, limits: Limits) -> tuple[str, ...] | None:
     """Return labels whose width is known and whose characters the terminal has."""
     if labels is None:
@@ -63,34 +41,28 @@ def terminal_labels(labels: Sequence[str] | None, limits: Limits) -> tuple[str, 
 
 def cut(text: str, room: int, limits: Limits) -> str:
     """Return a text in at most `room` columns: with its middle cut out if it is too long."""
-    return shorten(text, room, ellipsis=limits.known("…"), measure=columns)
+    return shorten(text, room, ellipsis=limits.known("…"))
 
 
 def fit_text(text: str, room: int, limits: Limits, *, right: bool = False) -> str:
     """Return a text in exactly `room` columns: cut in the middle, or filled up."""
     short = cut(text, room, limits)
-    fill = " " * (room - columns(short))
+    fill = " " * (room - text_width(short))
     return fill + short if right else short + fill
 
 
 def gutter_width(queries: Axis, width: int, lines: int) -> int:
-    """Return the columns that the names of queries take, with a blank after them.
-
-    Where there are more queries than lines, a line that stands for several has a number; a line
-    of half blocks stands for two and may still have the name of the first.
-    """
+    """Return the columns that the names of queries take, with a blank after them."""
+    # A line that stands for several queries has a number; one of half blocks may have a name.
     numbered = queries.labels is None or queries.block > 1 or queries.count > lines
     named = queries.block == 1 and queries.count <= 2 * lines
     numbers = (str(queries.start + queries.count - 1),) if numbered else ()
     names = (*numbers, *((queries.labels or ()) if named else ()))
-    return min(max(map(columns, names)), max(4, width // 4), _WIDEST) + 1
+    return min(max(map(text_width, names)), max(4, width // 4), _WIDEST) + 1
 
 
 def gutter(queries: Axis, form: Form, room: int, limits: Limits) -> list[str]:
-    """Return the name at the left of each line; blank where a line has none.
-
-    Labels name single rows; a line that stands for several rows has a number.
-    """
+    """Return the name at the left of each line; blank where a line has none."""
     per_line = queries.block * (2 if form.halves else 1)
     lines = -(-queries.count // per_line)
     if queries.labels is not None and queries.block == 1:
@@ -102,36 +74,26 @@ def gutter(queries: Axis, form: Form, room: int, limits: Limits) -> list[str]:
         named = ticks(queries.count, None, most, start=queries.start)
         for place, text in zip(named.positions, named.texts, strict=True):
             texts[place // per_line] = text
-    texts = shorten_all(texts, room - 1, ellipsis=limits.known("…"), measure=columns)
+    texts = shorten_all(texts, room - 1, ellipsis=limits.known("…"))
     return [fit_text(text, room - 1, limits, right=True) + " " for text in texts]
 
 
 def key_header(keys: Axis, form: Form, limits: Limits) -> list[str]:
-    """Return the lines above the cells that name the keys, each as wide as the panel.
-
-    Labels lie flat if all fit above their cells, and stand upright if not; keys are
-    numbered if there are no labels or a cell stands for several keys.
-    """
+    """Return the lines above the cells: labels that lie flat or stand upright, or numbers."""
     if keys.labels is None or keys.block > 1 or not has_room(keys.labels, form):
         return [_numbered(keys, form)]
-    if max(map(columns, keys.labels)) < form.width:
+    if max(map(text_width, keys.labels)) < form.width:
         return ["".join(_centered(label, form.width) for label in keys.labels)]
-    # Counted in characters, since each takes one line whatever its width.
-    ellipsis = limits.known("…")
-    short = shorten_all(keys.labels, LONGEST_UPRIGHT, ellipsis=ellipsis, measure=_height)
+    short = shorten_all(keys.labels, LONGEST_UPRIGHT, ellipsis=limits.known("…"))
     parts = list(map(clusters, short))
     depth = max(map(len, parts))
     upright = [[" "] * (depth - len(part)) + part for part in parts]
     return ["".join(_centered(part[line], form.width) for part in upright) for line in range(depth)]
 
 
-def _height(text: str) -> int:
-    return len(clusters(text))
-
-
 def has_room(labels: Sequence[str], form: Form) -> bool:
     """Return whether labels can stand upright: letters wider than a cell cannot."""
-    return all(columns(part) <= form.width for label in labels for part in clusters(label))
+    return all(text_width(part) <= form.width for label in labels for part in clusters(label))
 
 
 def _numbered(keys: Axis, form: Form) -> str:
@@ -150,5 +112,5 @@ def _numbered(keys: Axis, form: Form) -> str:
 
 
 def _centered(text: str, width: int) -> str:
-    spare = width - columns(text)
+    spare = width - text_width(text)
     return " " * (spare // 2) + text + " " * (spare - spare // 2)

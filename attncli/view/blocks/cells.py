@@ -38,21 +38,11 @@ _RESET = "\x1b[0m"
 
 @dataclass(frozen=True)
 class Form:
-    """What one cell looks like.
+    """What one cell looks like."""
 
-    Attributes
-    ----------
-    width : int
-        Columns of the terminal.
-    halves : bool
-        A line holds two rows of cells, as upper and lower halves of a block.
-    numbers : bool
-        There is a number in the cell.
-    """
-
-    width: int
-    halves: bool = False
-    numbers: bool = False
+    width: int  # columns of the terminal
+    halves: bool = False  # a line holds two rows of cells, as upper and lower halves of a block
+    numbers: bool = False  # there is a number in the cell
 
 
 def plain(text: str) -> Span:
@@ -66,8 +56,6 @@ class Painter:
 
     Visible cells have a background of their own, so they read the same in dark and in light
     terminals. Hidden ones have none: a grey mark on the terminal's background recedes in both.
-
-    `signed` values have both signs.
     """
 
     limits: Limits

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from attncli.view.blocks.axes import (
     LONGEST_UPRIGHT,
-    columns,
     cut,
     fit_text,
     gutter,
@@ -18,7 +17,7 @@ from attncli.view.blocks.axes import (
     terminal_labels,
 )
 from attncli.view.blocks.cells import Form, Painter, plain
-from attncli.view.labels import brief
+from attncli.view.labels import brief, text_width
 from attncli.view.pictures.pooling import coarsen
 from attncli.view.pictures.scale import scale_ticks
 from attncli.view.pictures.sizes import NoRoomError
@@ -48,21 +47,10 @@ _STEPS = 24
 
 
 def draw_blocks(picture: Picture, limits: Limits) -> str:
-    """Draw a picture in characters.
+    """Draw a picture in characters; lines hold escape sequences where there is colour.
 
     Cells are as large as the width allows: with their numbers in them if maps are so small
-    that all can be seen at once, two columns wide, half a block, or pooled. A map takes at least
-    16 lines of cells. Without an edge, maps take 80 columns, and titles what they need.
-
-    Returns
-    -------
-    str
-        Lines with escape sequences for colours, if any; no newline at the end.
-
-    Raises
-    ------
-    NoRoomError
-        Numbers were asked for but do not fit.
+    that all can be seen at once, two columns wide, half a block, or pooled.
     """
     painter = Painter(limits, picture.look.signed)
     left_out = len(picture.panels) - (limits.heads or len(picture.panels))
@@ -72,7 +60,7 @@ def draw_blocks(picture: Picture, limits: Limits) -> str:
     )
     picture = replace(picture, panels=picture.panels[: limits.heads], rows=rows, columns=keys)
     page, height = _Page(limits, painter, left_out), limits.height
-    upright = min(LONGEST_UPRIGHT, max(map(columns, keys.labels))) if keys.labels else 0
+    upright = min(LONGEST_UPRIGHT, max(map(text_width, keys.labels))) if keys.labels else 0
     limit = max(_LEAST_LINES, height - _LINES_AROUND - upright) if height else _MOST_LINES
     lines = page.drawn(picture, limit)
     if height is not None and len(picture.panels) == 1:
@@ -132,7 +120,7 @@ class _Page:
         if not fit(width):
             return None
         # The names of keys lie flat where there is room.
-        names = max(map(columns, picture.columns.labels or ("",)))
+        names = max(map(text_width, picture.columns.labels or ("",)))
         wider = max(width, names + 1)
         flat = names <= LONGEST_UPRIGHT and across * wider <= room
         return Form(wider if flat else width, numbers=True)
@@ -160,8 +148,8 @@ class _Page:
         wide = picture.cells[1] * form.width
         titles = self._titles(picture, wide, room)
         # All titles are as wide as a map has to be to hold them.
-        pitch = max(wide, *map(columns, titles)) if titles else wide
-        margin, gap = " " * columns(names[0]), " " * (_GAP + pitch - wide)
+        pitch = max(wide, *map(text_width, titles)) if titles else wide
+        margin, gap = " " * text_width(names[0]), " " * (_GAP + pitch - wide)
         header = key_header(picture.columns, form, self.limits)
         beside = _beside_each_other(len(picture.panels), pitch, room, picture.group)
         lines: list[Line] = []
@@ -184,16 +172,16 @@ class _Page:
         titles = [self.limits.known(panel.title or "") for panel in picture.panels]
         if not any(titles):
             return []
-        pitch = max(wide, *map(columns, titles))
+        pitch = max(wide, *map(text_width, titles))
         count, group = len(titles), picture.group
         apart = {_beside_each_other(count, each, room, group) for each in (pitch, wide)}
         if self.limits.width is not None and (pitch > room or len(apart) > 1):
             titles = list(map(brief, titles))
-            pitch = max(wide, min(room, max(map(columns, titles))))
+            pitch = max(wide, min(room, max(map(text_width, titles))))
         return [fit_text(title, pitch, self.limits) for title in titles]
 
     def _wrapped(self, text: str) -> list[str]:
-        lines = wrapped(self.limits.known(text).split(" "), self.width, columns)
+        lines = wrapped(self.limits.known(text).split(" "), self.width)
         return [line.replace("\u00a0", " ") for line in lines]
 
     def _notes(self, picture: Picture, form: Form) -> list[str]:
@@ -216,7 +204,7 @@ class _Page:
         # The name comes first, or "0" would look like the first of the queries.
         names = [self.limits.known(name) for name in picture.scale_names]
         last = cut(names[-1], self.width, self.limits)
-        name = next((name for name in names if columns(name) <= self.width), last)
+        name = next((name for name in names if text_width(name) <= self.width), last)
         parts: list[Line] = [[plain(name)], self._scale(picture)]
         if picture.any_hidden:
             parts.append([self.painter.hidden(2), plain(" hidden")])
@@ -247,7 +235,7 @@ class _Page:
         low, *inside, high = [(at, self.limits.known(text)) for at, text in scale_ticks(picture)]
         for every in range(1, len(inside) + 1 if picture.look.log else 1):
             marks = [low, *inside[every - 1 :: every], high]
-            if sum(columns(text) + _GAP for _, text in marks) - _GAP + _STEPS <= self.width:
+            if sum(text_width(text) + _GAP for _, text in marks) - _GAP + _STEPS <= self.width:
                 return marks
         return [low, high]
 
@@ -278,4 +266,4 @@ def _joined(name: str, parts: Sequence[Line], gap: str) -> Line:
 
 
 def _length(line: Line) -> int:
-    return sum(columns(span[0]) for span in line)
+    return sum(text_width(span[0]) for span in line)
