@@ -36,20 +36,11 @@ _MOST_ROWS = 1000
 
 
 class LayerInfo(NamedTuple):
-    """One attention layer of a checkpoint.
+    """One attention layer of a checkpoint."""
 
-    Attributes
-    ----------
-    argument : str
-        What to give to ``--checkpoint``.
-    layer : Layer
-    widths : Widths or None
-        None where its members have shapes that no layer has.
-    """
-
-    argument: str
+    argument: str  # for ``--checkpoint``
     layer: Layer
-    widths: Widths | None
+    widths: Widths | None  # None where its members have shapes that no layer has
 
 
 def info_parts(

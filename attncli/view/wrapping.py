@@ -21,13 +21,7 @@ def wrapped(
     room: float,
     measure: Callable[[str], float] = text_width,
 ) -> Iterator[str]:
-    """Join pieces into lines that fit; a piece that is too long has a line of its own.
-
-    Examples
-    --------
-    >>> list(wrapped(["one", "two", "three"], 7))
-    ['one two', 'three']
-    """
+    """Join pieces into lines that fit; a piece that is too long has a line of its own."""
     line = ""
     for piece in pieces:
         joined = f"{line} {piece}" if line else piece

@@ -51,30 +51,16 @@ _SCRIPTS = ("data", "state", "colours", "matrix", "details", "lines", "grid", "p
 
 @dataclass(eq=False)
 class Map:
-    """The weights of one layer, batch entry and head.
-
-    Attributes
-    ----------
-    layer, batch, head : int
-    weights : ndarray (L, S)
-    lse : ndarray (L,) or None
-        The page gives scores as ln weight + lse.
-    reasons : ndarray (L, S) of uint8, or None
-        0 where the query sees the key; otherwise bit n stands for reason n. Maps may share an
-        array.
-    stats : mapping of str to float
-        ``entropy``, ``distance`` and ``first``, to sort by.
-    labels : (sequence of str or None, sequence of str or None)
-        The names of queries and keys.
-    """
+    """The weights of one layer, batch entry and head."""
 
     layer: int
     batch: int
     head: int
-    weights: Array
-    lse: Array | None = None
+    weights: Array  # (L, S)
+    lse: Array | None = None  # (L,): the page gives scores as ln weight + lse
+    # (L, S) of uint8: bit n stands for reason n why a key is hidden. Maps may share an array.
     reasons: Array | None = None
-    stats: Mapping[str, float | None] | None = None
+    stats: Mapping[str, float | None] | None = None  # entropy, distance and first, to sort by
     labels: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None)
 
     @property
@@ -85,23 +71,12 @@ class Map:
 
 @dataclass(frozen=True)
 class Patches:
-    """An image cut into patches, one key each.
+    """An image cut into patches, one key each."""
 
-    Attributes
-    ----------
-    grid : (rows, columns)
-    first : int
-        The key of the first patch.
-    image : str
-        A ``data:`` address, or empty for the grid alone.
-    smooth : bool
-        Whether the colours run from the middle of a patch to the next.
-    """
-
-    grid: tuple[int, int]
-    first: int = 0
-    image: str = ""
-    smooth: bool = True
+    grid: tuple[int, int]  # rows and columns
+    first: int = 0  # the key of the first patch
+    image: str = ""  # a ``data:`` address, or empty for the grid alone
+    smooth: bool = True  # whether colours run from the middle of a patch to the next
 
 
 def image_address(pixels: npt.NDArray[np.uint8]) -> str:
@@ -122,25 +97,9 @@ def page(
     patches: Patches | None = None,
     query: int = 0,
 ) -> str:
-    """Return the page.
+    """Return the page as HTML, in which labels, titles and reasons are text, never markup.
 
-    Parameters
-    ----------
-    maps : sequence of Map
-    title : str
-        Where it is empty, a usual one: screen readers say it first.
-    layers : mapping of int to str, optional
-        Names of the layers.
-    reasons : sequence of str
-        Why a key is hidden: up to 8 sentences.
-    patches : Patches, optional
-    query : int
-        The one that is chosen when the page opens.
-
-    Returns
-    -------
-    str
-        HTML. Labels, titles and reasons are text in it, never markup.
+    There are up to 8 reasons why a key is hidden. One query is chosen when the page opens.
     """
     exact = sum(one.weights.size for one in maps) <= _EXACT
     # Arrays and labels that several maps have are written once.

@@ -40,26 +40,14 @@ _INFINITE = 1 << len(HIDING_RULES)
 
 
 class MapMaker:
-    """Makes the maps of one layer after the other; equal reasons share one array.
-
-    Parameters
-    ----------
-    threads : int, optional
-    progress : callable, optional
-        Called with the numbers of maps done and of maps in all of a layer.
-
-    Attributes
-    ----------
-    fully_masked : int
-        How many queries of the last layer see no key.
-    """
+    """Makes the maps of one layer after the other; equal reasons share one array."""
 
     def __init__(
         self, threads: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
         self.threads = threads
         self.progress = progress
-        self.fully_masked = 0
+        self.fully_masked = 0  # queries of the last layer that see no key
         self._shared: dict[tuple[tuple[int, ...], bytes], Array] = {}
 
     def maps(

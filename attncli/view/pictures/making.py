@@ -42,22 +42,8 @@ def picture_of(
 ) -> Picture:
     """Pool the maps while they come, some rows at a time, and put them on one colour scale.
 
-    Of one query, the maps of several heads are one panel, whose rows are the heads.
-
-    Parameters
-    ----------
-    maps : Maps
-    look : Look
-    picked : Picked
-        Which of all batch entries and heads the maps are.
-    across, down : str
-        Names of the axes.
-    remarks : sequence of str
-        What else the reader must know about the cells.
-    scale_names : sequence of str
-        What the colours mean, and the same in fewer words.
-    progress : callable, optional
-        Called with rows done and rows in all.
+    Of one query, the maps of several heads are one panel, whose rows are the heads. `picked` says
+    which of all batch entries and heads the maps are.
     """
     batches, heads, queries, keys = maps.shape
     spans = look.rows or (0, queries), look.columns or (0, keys)

@@ -1,7 +1,4 @@
-"""What a picture shows, before anything is drawn: cells, labels, scale and notes.
-
-Terminal and file pictures start from the same `Picture`, so both show the same.
-"""
+"""What a picture shows, in a terminal or a file: cells, labels, scale and notes."""
 
 from __future__ import annotations
 
@@ -31,60 +28,25 @@ _ONE = {"Queries": "query", "Keys": "key", "Columns": "column", "Rows": "row", "
 
 @dataclass(frozen=True)
 class Look:
-    """What a picture should show, and how it looks.
-
-    Attributes
-    ----------
-    what : {"weights", "scores", "difference"}
-        Weights run from 0; scores and differences are symmetric around 0.
-    title : str or None
-        None for the usual one, empty for none.
-    rows, columns : (int, int) or None
-        From the first to the one behind the last; None for all.
-    vmax : float or None
-        End of the colour scale, above 0. None: the largest magnitude in any panel, unless few
-        weights are so large that all others would look white.
-    log : bool
-        Logarithmic colour scale, for weights only.
-    annotate : bool or None
-        Write numbers into the cells; None where there are few and they can be read.
-    digits : int
-        Digits after the point in these numbers.
-    cmap : str or None
-        Name of a Matplotlib colour map: Blues for weights and RdBu for signed values unless given.
-    dpi : float
-        Pixels per inch.
-    size : (float, float) or None
-        Inches across and up, which a figure has; an infinite height follows the shape of the
-        cells. None: the size follows the number of cells.
-    font_size : float
-        Points of a label; titles are larger.
-    transparent : bool
-        No background.
-    math : bool
-        ``$…$`` in titles and labels is a formula.
-    image : ndarray of uint8 (height, width, 3), or None
-        Lies behind the cells of a figure, which are its patches and let it through.
-    smooth : bool
-        Over an image, colours run from the middle of a cell to the next.
-    """
+    """What a picture should show, and how it looks."""
 
     what: Literal["weights", "scores", "difference"] = "weights"
-    title: str | None = None
-    rows: Span | None = None
+    title: str | None = None  # None for the usual one, empty for none
+    rows: Span | None = None  # from the first to the one behind the last; None for all
     columns: Span | None = None
-    vmax: float | None = None
-    log: bool = False
-    annotate: bool | None = None
-    digits: int = 2
-    cmap: str | None = None
+    vmax: float | None = None  # end of the colour scale, above 0
+    log: bool = False  # logarithmic colour scale, for weights only
+    annotate: bool | None = None  # numbers in the cells; None where there are few
+    digits: int = 2  # after the point in these numbers
+    cmap: str | None = None  # a colour map of Matplotlib
     dpi: float = 150
+    # Inches of a figure; an infinite height follows the shape of the cells, None their number.
     size: tuple[float, float] | None = None
-    font_size: float = 9.0
+    font_size: float = 9.0  # points of a label; titles are larger
     transparent: bool = False
-    math: bool = False
-    image: npt.NDArray[np.uint8] | None = None
-    smooth: bool = False
+    math: bool = False  # ``$…$`` in titles and labels is a formula
+    image: npt.NDArray[np.uint8] | None = None  # (height, width, 3), behind the cells of a figure
+    smooth: bool = False  # over an image, colours run from the middle of a cell to the next
 
     @property
     def signed(self) -> bool:
@@ -94,49 +56,23 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One map: the cells of one head.
+    """One map: the cells of one head."""
 
-    Attributes
-    ----------
-    values : ndarray, (rows, columns), floating
-        Finite; 0 where hidden.
-    hidden : ndarray of bool, (rows, columns)
-        Cells that the query does not see.
-    title : str or None
-        What this panel shows, such as ``head 3``.
-    """
-
-    values: npt.NDArray[np.floating[Any]]
-    hidden: npt.NDArray[np.bool_]
-    title: str | None = None
+    values: npt.NDArray[np.floating[Any]]  # (rows, columns), finite; 0 where hidden
+    hidden: npt.NDArray[np.bool_]  # cells that the query does not see
+    title: str | None = None  # such as ``head 3``
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Rows or columns of all panels.
+    """Rows or columns of all panels."""
 
-    Attributes
-    ----------
-    name : str
-        ``Queries``, ``Keys``, ``Heads``, ``Rows`` or ``Columns``.
-    count : int
-        How many are shown; more than the cells where pooled.
-    start : int
-        Index of the first one.
-    whole : int or None
-        How many there are; None if all are shown.
-    labels : tuple of str or None
-        One for each that is shown.
-    block : int
-        How many of them a cell stands for.
-    """
-
-    name: str
-    count: int
-    start: int = 0
-    whole: int | None = None
-    labels: tuple[str, ...] | None = None
-    block: int = 1
+    name: str  # a key of `_ONE`
+    count: int  # how many are shown; more than the cells where pooled
+    start: int = 0  # index of the first one
+    whole: int | None = None  # how many there are; None if all are shown
+    labels: tuple[str, ...] | None = None  # one for each that is shown
+    block: int = 1  # how many of them a cell stands for
 
     @property
     def cells(self) -> int:
@@ -165,33 +101,17 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """Panels on one colour scale, with their labels.
-
-    Attributes
-    ----------
-    panels : tuple of Panel
-        All of one shape.
-    look : Look
-    rows, columns : Axis
-    vmin, vmax : float
-        Ends of the colour scale.
-    group : int or None
-        So many panels that follow each other are the heads of one batch entry.
-    remarks : tuple of str
-        What else the reader must know about the cells.
-    scale_names : tuple of str
-        What the colours mean, and the same in fewer words.
-    """
+    """Panels of one shape on one colour scale, with their labels."""
 
     panels: tuple[Panel, ...]
     look: Look
     rows: Axis
     columns: Axis
-    vmin: float
+    vmin: float  # ends of the colour scale
     vmax: float
-    group: int | None
-    remarks: tuple[str, ...]
-    scale_names: tuple[str, ...]
+    group: int | None  # this many panels that follow each other are the heads of a batch entry
+    remarks: tuple[str, ...]  # what else the reader must know about the cells
+    scale_names: tuple[str, ...]  # what the colours mean, and the same in fewer words
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -230,8 +150,7 @@ class Picture:
     def texts(self, panel: Panel) -> list[list[str]]:
         """Return the number of each cell of a panel, empty where hidden.
 
-        On a logarithmic scale, and if nearly all would read 0, the digits are significant ones;
-        otherwise they stand after the point. Whoever asks for none gets whole numbers.
+        Its digits stand after the point, except on a logarithmic scale or where all would read 0.
         """
         digits = self.look.digits
         few = digits > 0 and 0 < self.largest < _FEW_UNITS * 10.0**-digits
@@ -281,22 +200,16 @@ def make_picture(
     remarks: Sequence[str] = (),
     scale_names: Sequence[str] = (),
 ) -> Picture:
-    """Put panels on one colour scale, and escape what a terminal would obey in their labels.
-
-    There is at least one panel; the axes are of rows and columns, and the others as in `Picture`.
-    """
+    """Put panels on one colour scale, and escape what a terminal would obey in their labels."""
     own = look.what.removesuffix("s")
     names = scale_names or ([f"{own} (log scale)", own] if look.log else [own])
     if look.title is not None:
         look = replace(look, title="\n".join(map(printable, look.title.splitlines())))
-    rows, columns = map(_shown, axes)
+    rows, columns = (
+        replace(axis, labels=axis.labels and tuple(map(label_text, axis.labels))) for axis in axes
+    )
     told, called = (tuple(map(printable, texts)) for texts in (remarks, names))
     return _scaled(Picture(tuple(panels), look, rows, columns, 0.0, 1.0, group, told, called))
-
-
-def _shown(axis: Axis) -> Axis:
-    labels = axis.labels
-    return axis if labels is None else replace(axis, labels=tuple(map(label_text, labels)))
 
 
 def rescaled(picture: Picture) -> Picture:

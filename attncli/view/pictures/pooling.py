@@ -18,18 +18,9 @@ Array = npt.NDArray[Any]
 class Pooler:
     """Pool a map that arrives some rows at a time and is never held whole.
 
-    A cell shows the largest weight of its block: a mean would hide the one strong key among
-    hundreds that attention is about. If values have both signs, it shows the one of largest
-    magnitude, the positive one if two are equal. A cell is hidden only if all of its block is.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Queries and keys of the whole map.
-    block : (int, int)
-        Queries and keys that one cell stands for.
-    signed : bool
-        The values are scores or differences.
+    A cell shows the largest weight of its block of queries and keys: a mean would hide the one
+    strong key among hundreds. If values have both signs, it shows the one of largest magnitude, the
+    positive one if two are equal. A cell is hidden only if all of its block is.
     """
 
     def __init__(
@@ -80,11 +71,7 @@ def _reduced(ufunc: np.ufunc, values: Array, starts: tuple[list[int], list[int]]
 
 
 def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
-    """Return a picture of at most `limit` rows and columns of cells.
-
-    The scale stays, unless it is free to follow the cells. A picture that is already pooled stays
-    exact: the largest of largest values is the largest of all.
-    """
+    """Return a picture of at most `limit` rows and columns of cells; a free scale follows them."""
     rows, columns = picture.cells
     if rows <= limit[0] and columns <= limit[1]:
         return picture

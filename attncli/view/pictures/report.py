@@ -22,27 +22,9 @@ __all__ = ["report_picture"]
 
 
 def report_picture(report: CheckReport, problem: Problem, name: str) -> tuple[Picture, int]:
-    """Return the picture of an output minus its answer, symmetric around 0.
+    """Return the picture of an output minus its answer, and the number of NaN and infinities in it.
 
-    Parameters
-    ----------
-    report : CheckReport
-    problem : Problem
-        That the report is about.
-    name : str
-        The output.
-
-    Returns
-    -------
-    Picture
-    int
-        How many elements of the difference are NaN or infinite: they have no number, and none is
-        written into any cell.
-
-    Raises
-    ------
-    ShapeError
-        The file has another shape than the answer.
+    These have no number, and where there are some, none is written into any cell.
     """
     (verdict,) = (one for one in report.verdicts if one.name == name)
     difference, hidden = (

@@ -48,32 +48,17 @@ _WITH_DIGITS, _WHOLE = 1e5, 1e7
 
 
 class Ticks(NamedTuple):
-    """Which places of an axis are named, and how.
+    """Which places of an axis are named, and how."""
 
-    Attributes
-    ----------
-    positions : tuple of int
-        Places, counted from the first one shown.
-    texts : tuple of str
-        A label or an index for each.
-    step : int
-        One place in this many is named; 1 if all are.
-    """
-
-    positions: tuple[int, ...]
+    positions: tuple[int, ...]  # counted from the first one shown
     texts: tuple[str, ...]
-    step: int
+    step: int  # one place in this many is named
 
 
 def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0) -> Ticks:
     """Choose at most `room` places of an axis to name; `start` is the index of the first.
 
     Indices keep to multiples of 1, 2 or 5 times a power of ten; labels to every n-th.
-
-    Examples
-    --------
-    >>> ticks(64, None, 5).texts
-    ('0', '20', '40', '60')
     """
     step, first = max(1, ceil(count / max(1, room))), 0
     if labels is None:
@@ -87,13 +72,7 @@ def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0
 
 
 def limits(picture: Picture) -> tuple[float, float]:
-    """Return the ends of the colour scale of all panels.
-
-    Weights run from 0 (on a log scale from the smallest positive weight, but at most six decades
-    down); signed values from −vmax to vmax. Unless `vmax` is given, the upper end is the largest
-    magnitude, or, on a linear scale of weights, what `ceiling` gives; if every cell is 0, it is 1.
-    Scores so low that they hide a key are left out.
-    """
+    """Return the ends of the colour scale of all panels; it is symmetric for signed values."""
     look, panels = picture.look, picture.panels
     cells = np.concatenate([panel.values[~panel.hidden] for panel in panels])
     most, end = float(cells.max(initial=0)), look.vmax
@@ -124,14 +103,10 @@ def _log_bottom(cells: npt.NDArray[Any], top: float) -> float:
 
 
 def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
-    """Return the weight that gets the darkest blue.
+    """Return the weight that gets the darkest blue: the largest, unless nearly all would be white.
 
-    It is the largest weight, unless a scale up to it would leave the picture white, as with a long
-    causal map, whose first rows have weights near 1: that is where fewer than 1 cell in 20 lies
-    above a twentieth of it and the others hold more than a tenth of the attention, or fewer than 1
-    in 4 and the others hold more than a third. There the scale ends at the weight that 1 cell in
-    50 exceeds, but not below what half of the rows have as their largest, attention sinks left
-    out. Fewer than 1,000 cells are never saturated, unless they are the largest of many weights.
+    That happens in a long causal map, whose first rows have weights near 1. There the scale ends at
+    the weight that 1 cell in 50 exceeds, but not below the largest weight of half of the rows.
     """
     seen = np.concatenate([panel.values[panel.values > 0] for panel in panels])
     largest = float(seen.max(initial=0))
@@ -183,9 +158,7 @@ def fractions(picture: Picture, values: npt.ArrayLike) -> npt.NDArray[np.float64
 def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]]:
     """Return places (as `fractions`) and texts for a colour bar, from bottom to top.
 
-    A text takes the share `beside` of the scale. There is ≥ or ≤ if cells lie beyond an end. Round
-    numbers too close to the ends are left out, as these are named; and of those too close to each
-    other every second or third stays.
+    A text takes the share `beside` of the scale. There is ≥ or ≤ if cells lie beyond an end.
     """
     values = _log_values(picture) if picture.look.log else _linear_values(picture)
     below, above = picture.saturated
@@ -258,11 +231,7 @@ def _significant(value: float, digits: int) -> str:
 
 
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
-    """Return the number of each cell as text; empty if the cell is hidden.
-
-    The digits stand after the point, unless `significant`; numbers so large that there is no room
-    for them have none.
-    """
+    """Return the number of each cell as text; empty if the cell is hidden."""
 
     def text(value: float, hidden: bool) -> str:  # noqa: FBT001 - called for each cell
         if hidden:
