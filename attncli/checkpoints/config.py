@@ -84,7 +84,8 @@ def layer_config(
     The rotary embeddings of some models depend on the count of ``tokens``; nothing is read that an
     option of those ``given`` replaces.
     """
-    own = _part(config, prefix)
+    inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
+    own = inner if isinstance(inner, dict) else config
     kind = own.get("model_type")
     model = models().get(kind) if isinstance(kind, str) else None
     if model is None:
@@ -311,12 +312,6 @@ class Settings:
 
 
 _SPEEDS = {"rope_base", "rope_frequencies"}
-
-
-def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
-    """Return the part of a configuration that is about a layer: of text, or of pictures."""
-    inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
-    return inner if isinstance(inner, dict) else config
 
 
 def _spread(types: list[Any], file: str) -> list[Any]:

@@ -12,7 +12,7 @@ from attncli.numerics.positions import BASE, rope_frequencies
 from attncli.problem.arguments import flag, not_negative, positive_int, positive_number, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
@@ -170,14 +170,6 @@ def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
     return _KINDS[kind](rotary)
 
 
-def _default(rotary: Rotary) -> tuple[Frequencies, float]:
-    return rotary.plain, 1.0
-
-
-def _linear(rotary: Rotary) -> tuple[Frequencies, float]:
-    return rotary.plain / rotary.number("factor"), 1.0
-
-
 def _dynamic(rotary: Rotary) -> tuple[Frequencies, float]:
     """Enlarge the base for texts that are longer than the model is for."""
     factor = rotary.reasonable("factor", rotary.number("factor"))
@@ -239,10 +231,10 @@ def _yarn(rotary: Rotary) -> tuple[Frequencies, float]:
     return _between(rotary.plain, factor, 1 - slowed), _sharpened(rotary, factor)
 
 
-_KINDS = {
-    "default": _default,
+_KINDS: dict[str, Callable[[Rotary], tuple[Frequencies, float]]] = {
+    "default": lambda rotary: (rotary.plain, 1.0),
     "dynamic": _dynamic,
-    "linear": _linear,
+    "linear": lambda rotary: (rotary.plain / rotary.number("factor"), 1.0),
     "llama3": _llama3,
     "longrope": _longrope,
     "su": _longrope,

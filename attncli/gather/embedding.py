@@ -42,7 +42,8 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
         _refuse_without_weights(arguments, beside)
         return
     were = {*arguments}
-    embeddings = _embeddings(arguments)
+    embeddings = {own: arguments.pop(name) for name, own in _ROLES.items() if name in arguments}
+    embeddings |= {"x": arguments.pop("x")} if "x" in arguments else {}
     if "x" not in embeddings:
         raise UsageError("x is missing, from which wq, wk and wv make query, key and value")
     gathered.notes += _unprojected(given, embeddings)
@@ -122,12 +123,6 @@ def _refuse_without_weights(arguments: Arguments, beside: Collection[str]) -> No
                 f"{name} belongs to embeddings that are projected, but wq, wk and wv are missing",
                 hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
             )
-
-
-def _embeddings(arguments: Arguments) -> Arguments:
-    """Take the sources out of the arguments, under the names of `attncli.project`."""
-    found = {own: arguments.pop(name) for name, own in _ROLES.items() if name in arguments}
-    return found | ({"x": arguments.pop("x")} if "x" in arguments else {})
 
 
 def _made_from(names: dict[str, str]) -> dict[str, str]:

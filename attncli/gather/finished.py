@@ -140,7 +140,9 @@ def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finish
         raise InputError(f"{document.name}: {what}")
     _refuse_idle(document, kind, array, reader)
     scores = array if kind == "scores" else _output(document, "scores", reader)
-    values = reader.values(array)
+    values, hidden = reader.values(array), None
+    if isinstance(scores, LoadedArray) and scores.values.shape == values.shape:
+        hidden = np.equal(readable(scores.values), -np.inf)
     _take_labels(document, reader)
     return Finished(
         values,
@@ -150,7 +152,7 @@ def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finish
         _labels("key_labels", array.column_labels, array, reader),
         reader.gathered.bfloat16,
         _is_batched(reader.given.get("layout", document.entries.get("layout")), array),
-        _hidden(scores, values.shape),
+        hidden,
     )
 
 
@@ -195,14 +197,6 @@ def _take_labels(document: LoadedMapping, reader: Reader) -> None:
         elif name in document.entries and "tokens" not in given and not reader.left.takes(name):
             reader.take_entry(document, name, name, document.entries[name])
     reader.name_tokens()
-
-
-def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
-    """Return which scores are −inf; None where there are none of this shape."""
-    if not isinstance(scores, LoadedArray) or scores.values.shape != shape:
-        return None
-    hidden: npt.NDArray[np.bool_] = np.equal(readable(scores.values), -np.inf)
-    return hidden
 
 
 def _labels(

@@ -161,8 +161,10 @@ def _as_option(name: str, value: object) -> str:
 def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]:
     """Add weights and biases, and return how wide queries and keys are that they make."""
     arguments, file, layer = gathered.arguments, stored.file, stored.layer
+    told = ((name, arguments.get(name)) for name in ("heads", "kv_heads"))
+    heads = [None if count is None else positive_int(name, count) for name, count in told]
     try:
-        arrays = read_layer(layer, stored.fetch, *_told_heads(arguments))
+        arrays = read_layer(layer, stored.fetch, *heads)
     except (ShapeError, UsageError) as error:
         raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
     arguments |= arrays
@@ -217,12 +219,6 @@ def _refuse_another_model(
                 f"{count * config.width}; the {what} of {file} are {width} wide",
                 hint="is it the configuration of another model, or of another part of it?",
             )
-
-
-def _told_heads(arguments: Arguments) -> list[int | None]:
-    """Return the head counts that are given."""
-    told = ((name, arguments.get(name)) for name in ("heads", "kv_heads"))
-    return [None if count is None else positive_int(name, count) for name, count in told]
 
 
 def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:

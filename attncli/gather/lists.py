@@ -33,7 +33,8 @@ def label_file(path: str) -> tuple[str, ...]:
 def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[str, ...]:
     """Return the labels that an option or entry gives: a list, ``"a,b,c"``, or a file of them."""
     if isinstance(value, LoadedArray):
-        return tuple(_number_label(number) for number in value.values.ravel().tolist())
+        numbers = value.values.ravel().tolist()
+        return tuple(str(int(n)) if float(n).is_integer() else f"{n:g}" for n in numbers)
     if isinstance(value, (list, tuple)):
         return tuple(str(label) for label in value)
     text = str(value)
@@ -42,7 +43,9 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
     if member is not None and is_file(file, or_pipe=True):
         reader.note_input(path)
         return labels_of(reader, name, _member(file, member), folder)
-    if text == "-" or is_file(path, or_pipe=True) or _is_meant_as_file(text):
+    # A lone word with the suffix of such files names one even where there is none.
+    meant = "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
+    if text == "-" or meant or is_file(path, or_pipe=True):
         reader.note_input(path)
         return label_file(path)
     return tuple(label.strip() for label in text.split(","))
@@ -53,21 +56,11 @@ def inside(folder: str, file: str) -> str:
     return file if folder == "." or is_stream(file) else os.path.join(folder, file)  # noqa: PTH118
 
 
-def _number_label(number: float) -> str:
-    """Return a number as a name: a whole one with all its digits."""
-    return str(int(number)) if float(number).is_integer() else f"{number:g}"
-
-
 def _member(file: str, name: str) -> object:
     """Return the labels that an entry of a file holds: a list of words, or an array of numbers."""
     found = read(file)
     entry = found.entries.get(name) if isinstance(found, LoadedMapping) else None
     return entry if isinstance(entry, list | LoadedArray) else read_array(f"{file}#{name}")
-
-
-def _is_meant_as_file(text: str) -> bool:
-    """Return whether a word names a file of labels even where there is none, as x.json."""
-    return "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
 
 
 def check_labels(name: str, labels: Iterable[str] | None) -> None:
@@ -88,21 +81,17 @@ def number_list(name: str, text: str) -> list[float] | None:
     if name == "window":
         parts = ["-1" if part == "none" else part for part in parts]
     try:
-        numbers = [_number(part) for part in parts]
+        numbers = [parse_number(part) for part in parts]
     except NumberOverflowError as error:
         raise UsageError(f"{name}: {error}") from None
     known = [number for number in numbers if number is not None]
     if len(known) == len(numbers):
-        return known
+        # A whole number keeps all its digits.
+        whole = (part.removeprefix("-").isdecimal() for part in parts)
+        return [int(p) if w and n else n for p, w, n in zip(parts, whole, known, strict=True)]
     path = split_member(text)[0]
     if known or (path != "-" and not os.path.exists(path) and "." not in path):  # noqa: PTH110
         raise UsageError(
             f"{name}: expected numbers, as in 3 or 3,5, or a file; found {printable(text)!r}"
         )
     return None
-
-
-def _number(text: str) -> float | None:
-    """Return a number, with all its digits where it is whole; None of other texts."""
-    number = parse_number(text)
-    return int(text) if text.removeprefix("-").isdecimal() and number else number

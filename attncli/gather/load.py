@@ -95,15 +95,12 @@ def load(
     for name in INPUTS[: len(names)] if len(names) > 1 else ():
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
-    given = {name: _plain(value) for name, value in options.items()}
+    given = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in options.items()
+    }
     gathered = gather(
-        names,
-        given,
-        without=without,
-        dtype=dtype,
-        header=header,
-        layer=layer,
-        call=call,
+        names, given, without=without, dtype=dtype, header=header, layer=layer, call=call
     )
     if isinstance(gathered, Finished):
         raise gathered.refusal("embeddings need wq, wk and wv, or a checkpoint")
@@ -132,7 +129,3 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
             raise UnknownArgumentError(
                 f"load() got an unexpected keyword argument {name!r}", hint=meant
             )
-
-
-def _plain(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -234,7 +234,15 @@ class Reader:
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
         """Return the numbers of what may be an input, and note whether they are bfloat16."""
-        _check_axes(array.values.shape, array.name)
+        shape, name = array.values.shape, array.name
+        if not 1 <= len(shape) <= MOST_AXES:
+            hint = fewer_axes(shape)
+            if len(shape) == MOST_AXES + 1:
+                hint = f"--layer N takes one of {shape[0]} layers, counted from 0"
+            what = f"expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})"
+            raise InputError(f"{name}: {what}", hint=hint)
+        if 0 in shape:
+            raise InputError(f"{name} holds no numbers: its shape is {shape}")
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
 
@@ -274,15 +282,3 @@ def _is_set(document: LoadedMapping, name: str) -> bool:
     if isinstance(value, LoadedArray):
         return value.values.size > 1 or (value.values.size == 1 and bool(value.values.any()))
     return value not in (None, False, 0)
-
-
-def _check_axes(shape: tuple[int, ...], name: str) -> None:
-    """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
-    if not 1 <= len(shape) <= MOST_AXES:
-        hint = fewer_axes(shape)
-        if len(shape) == MOST_AXES + 1:
-            hint = f"--layer N takes one of {shape[0]} layers, counted from 0"
-        what = f"expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})"
-        raise InputError(f"{name}: {what}", hint=hint)
-    if 0 in shape:
-        raise InputError(f"{name} holds no numbers: its shape is {shape}")

@@ -68,7 +68,11 @@ def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMap
         raise UsageError(f"--call {reader.call} is for a folder of recorded calls")
     if len(files) == 1:
         skipped = spellings(replaced_by(given) | reader.left.names)
-        contents = reader.read(_dump_of(files[0], reader), skipped)
+        file = files[0]
+        if is_folder(file):
+            file = dump_file(file, reader.layer, reader.call)
+            reader.layer = None  # of a dump's arrays no axis counts layers
+        contents = reader.read(file, skipped)
         if isinstance(contents, LoadedArray):
             return LoadedMapping({"x" if projections else kind: contents}, contents.name)
         return _with_facts(contents)
@@ -204,15 +208,6 @@ def _checked(name: object) -> str:
 
 def _listed(numbers: Collection[int]) -> str:
     return f"there are {first_few([str(number) for number in numbers], _LISTED)}"
-
-
-def _dump_of(file: str, reader: Reader) -> str:
-    """Return a file itself, or that of a folder which the layer and the call choose."""
-    if is_folder(file):
-        found = dump_file(file, reader.layer, reader.call)
-        reader.layer = None  # of a dump's arrays no axis counts layers
-        return found
-    return file
 
 
 def _with_facts(document: LoadedMapping) -> LoadedMapping:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -132,17 +133,13 @@ def _surveyed(contents: LoadedMapping, name: str) -> Member:
         entry = contents.entries[name]
     except InputError as error:
         # The header of an array of objects, say, tells what it is all the same.
-        return _by_header(contents, name)._replace(note=error.message)
+        told = Member(name, (), "?")
+        with suppress(InputError):
+            told = contents.member(name)
+        return told._replace(note=error.message)
     told = member_of(name, entry)
     if not isinstance(entry, LoadedArray):
         return told
     named = {"rows": entry.row_labels, "columns": entry.column_labels}
     labels = [f"{what}: {', '.join(words)}" for what, words in named.items() if words]
     return told._replace(numbers=survey(entry.values), note="; ".join(labels) or None)
-
-
-def _by_header(contents: LoadedMapping, name: str) -> Member:
-    try:
-        return contents.member(name)
-    except InputError:
-        return Member(name, (), "?")

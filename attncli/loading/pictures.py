@@ -98,11 +98,11 @@ def _pdf_text(data: bytes) -> str:
         return ""
     start += len(_PDF_START)
     found = _PDF_TEXT.match(data, start, start + _MOST_TEXT)
-    return _PDF_ESCAPE.sub(_pdf_character, found[1]).decode("latin-1") if found else ""
-
-
-def _pdf_character(escape: re.Match[bytes]) -> bytes:
-    return {b"n": b"\n", b"r": b"\r", b"t": b"\t"}.get(escape[1], escape[1])
+    if found is None:
+        return ""
+    letters = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+    text = _PDF_ESCAPE.sub(lambda escape: letters.get(escape[1], escape[1]), found[1])
+    return text.decode("latin-1")
 
 
 def _from_json(text: str) -> dict[str, str]:

@@ -55,73 +55,60 @@ _TORCH = rb"PK\x03\x04.{26}[^/\0]{1,200}/(?:data\.pkl|\.format_version|\.data)"
 _NPY, _ZIP = rb"\x93NUMPY", rb"PK(?:\x03\x04|\x05\x06)"
 # A plausible length of the header in eight bytes, and a JSON mapping.
 _SAFETENSORS = rb".{4}\0{4}\{"
-# What pandas names a column without a name is no key of YAML.
-_YAML_LINE = rb"""---|%YAML|-\s|-$|(?!Unnamed: \d)(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
-_JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
+_JSON = rb"""\s*(?:\{|\[\s*(?:[\[\d"+-]|\Z))"""
+# The first line that is no comment. YAML has no tabs before its words: a table's first cell is
+# empty. What pandas names a column without a name is no key of YAML.
+_YAML = (
+    rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*+ *"
+    rb"(?:---|%YAML|-(?:\s|\Z)|(?!Unnamed: \d)"
+    rb"""(?:[\w.-]+|"[^"\n]*"|'[^'\n]*')[^\S\n]*:(?:\s|\Z))"""
+)
 
 
 class Format(NamedTuple):
     """One format: its suffixes, its first bytes (certain if ``binary``), and how to read it."""
 
-    name: str
     suffixes: tuple[str, ...]
-    begins: Callable[[bytes], bool]
+    begins: re.Pattern[bytes]
     read: Callable[[Source], Contents]
     binary: bool = False
 
 
-def _like(pattern: bytes) -> Callable[[bytes], bool]:
-    """Return whether first bytes are like a pattern."""
-    return lambda head: re.match(pattern, head, re.DOTALL) is not None
-
-
-def _begins_as_json(head: bytes) -> bool:
-    return re.match(_JSON_START, head.lstrip()) is not None
-
-
-def _begins_as_yaml(head: bytes) -> bool:
-    for line in head.splitlines():
-        words = line.strip()
-        if words and not words.startswith(b"#"):
-            # YAML has no tabs before its words: a table's first cell is empty.
-            return re.match(_YAML_LINE, words) is not None and not line.startswith(b"\t")
-    return False
-
-
-def _reader(module: str) -> Callable[[Source], Contents]:
-    return late(f"attncli.loading.{module}", "read")
+def _format(
+    module: str, suffixes: str, begins: bytes, *, binary: bool = False, function: str = "read"
+) -> Format:
+    read = late(f"attncli.loading.{module}", function)
+    return Format(tuple(suffixes.split()), re.compile(begins, re.DOTALL), read, binary)
 
 
 FORMATS = (
-    Format("PyTorch", (), _like(_TORCH), _reader("torch_file"), binary=True),
-    Format("NPY", (".npy",), _like(_NPY), _reader("npy"), binary=True),
-    Format("NPZ", (".npz",), _like(_ZIP), _reader("npz"), binary=True),
-    Format(
-        "safetensors", (".safetensors",), _like(_SAFETENSORS), _reader("safetensors"), binary=True
-    ),
-    Format("JSON", (".json",), _begins_as_json, _reader("json_text")),
-    Format("YAML", (".yaml", ".yml"), _begins_as_yaml, _reader("yaml_text")),
-    Format("CSV", (".csv", ".tsv"), bool, _reader("table")),
+    _format("torch_file", "", _TORCH, binary=True),
+    _format("npy", ".npy", _NPY, binary=True),
+    _format("npz", ".npz", _ZIP, binary=True),
+    _format("safetensors", ".safetensors", _SAFETENSORS, binary=True),
+    _format("json_text", ".json", _JSON),
+    _format("yaml_text", ".yaml .yml", _YAML),
 )
-_CHECKPOINT_INDEX = Format(
-    "index", (), _begins_as_json, late("attncli.loading.safetensors", "read_index"), binary=True
-)
+_TABLE = _format("table", ".csv .tsv", b"")
+_CHECKPOINT_INDEX = _format("safetensors", "", _JSON, binary=True, function="read_index")
 
 
 def format_of(source: Source) -> Format:
     """Tell the format by the content, and where that leaves a choice, by the name."""
     head = source.part(0, _HEAD)
-    for candidate in FORMATS:
-        if candidate.binary and candidate.begins(head):
-            return candidate
+    begun = [one for one in FORMATS if one.begins.match(head.removeprefix(BOM) or head)]
+    if begun and begun[0].binary:
+        return begun[0]
     _refuse_foreign(source, head)
     if source.name.endswith(_INDEX):
         return _CHECKPOINT_INDEX
-    head = head.removeprefix(BOM) or head
-    named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
-    if named is not None and (named.name != "CSV" or not _is_bracketed(source, head)):
-        return named
-    return next(one for one in FORMATS if not one.binary and one.begins(head))
+    if source.suffix in _TABLE.suffixes:
+        tail = source.part(max(0, source.size - _HEAD), _HEAD).rstrip()
+        # A document whatever its name is, not a label like [CLS].
+        enclosed = head.removeprefix(BOM).lstrip()[:1] + tail[-1:] in {b"[]", b"{}"}
+        return begun[0] if begun and enclosed else _TABLE
+    named = [one for one in FORMATS if source.suffix in one.suffixes]
+    return (*named, *begun, _TABLE)[0]
 
 
 def _refuse_foreign(source: Source, head: bytes) -> None:
@@ -131,9 +118,3 @@ def _refuse_foreign(source: Source, head: bytes) -> None:
     if source.name.endswith(_INDEX_OF_PICKLES):
         what = f"{source.name} says which pickle of a checkpoint holds what"
         raise InputError(f"{what}; pickles are never read", hint=_AS_SAFETENSORS)
-
-
-def _is_bracketed(source: Source, head: bytes) -> bool:
-    """Whether a text is a JSON document whatever its name is, not a label like [CLS]."""
-    tail = source.part(max(0, source.size - _HEAD), _HEAD).rstrip()
-    return _begins_as_json(head) and head.lstrip()[:1] + tail[-1:] in {b"[]", b"{}"}

@@ -102,17 +102,14 @@ def open_table(source: Source) -> Table:
     data = data[len(above) :]
     separator = named or _find_separator(data)
     check_cells(source.name, data, separator, limits.MOST_NUMBERS)
-    commas = separator in ";\t" and b"," in data and _has_decimal_commas(b"\n" + data)
+    commas = separator in ";\t" and b"," in data and _COMMA.search(b"\n" + data) is not None
+    commas = commas and not (b"." in data and _POINT.search(b"\n" + data))
     table = Table(source, data, separator, above.count(b"\n"), commas)
     first = _sample(data)[:2]
     if separator == "," and first and all(map(_COMMA_PAIRS.fullmatch, first)):
         raise table.wrong(f"expected a number; found {quoted(first[0])}", 1, 1, DECIMAL_POINTS)
     _advise_on_comments(table, above)
     return table
-
-
-def _has_decimal_commas(data: bytes) -> bool:
-    return _COMMA.search(data) is not None and not (b"." in data and _POINT.search(data))
 
 
 def _find_separator(data: bytes) -> str:

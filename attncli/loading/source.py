@@ -144,7 +144,13 @@ class Source(NamedTuple):
 def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     """Find what `path` names and make it readable; streams are read to their end."""
     if path == "-":
-        source = _standard_input(stdin)
+        # The parent may have closed it.
+        stream = stdin or (None if sys.stdin is None else sys.stdin.buffer)
+        if stream is None:
+            raise InputError("standard input is closed", hint="name a file")
+        with refusals(STANDARD_INPUT):
+            data = _drained(stream, STANDARD_INPUT)
+        source = Source(STANDARD_INPUT, "", len(data), data=data)
     else:
         with refusals(printable(path[:_LONGEST_PATH])):
             source = _file(path)
@@ -205,16 +211,6 @@ def refusals(name: str) -> Iterator[None]:
     except MemoryError as error:
         hint = "give part of it, or an NPY file, which is read as needed"
         raise InputError(f"{name} does not fit in memory", hint=hint) from error
-
-
-def _standard_input(stdin: BinaryIO | None) -> Source:
-    # The parent may have closed it.
-    stream = stdin or (None if sys.stdin is None else sys.stdin.buffer)
-    if stream is None:
-        raise InputError("standard input is closed", hint="name a file")
-    with refusals(STANDARD_INPUT):
-        data = _drained(stream, STANDARD_INPUT)
-    return Source(STANDARD_INPUT, "", len(data), data=data)
 
 
 def _file(path: str) -> Source:

@@ -25,7 +25,11 @@ def read_zarr(path: str) -> LoadedMapping:
     arrays = dict(sorted(found.arrays())) if hasattr(found, "keys") else {"": found}
 
     def entry(member: str) -> LoadedArray:
-        return _loaded(arrays[member], f"{name}#{printable(member)}" if member else name)
+        full = f"{name}#{printable(member)}" if member else name
+        if arrays[member].dtype.kind not in "biuf":
+            raise InputError(f"{full}: expected numbers; found {arrays[member].dtype}")
+        made: Any = Chunked(arrays[member])
+        return LoadedArray(np.asarray(made) if made.nbytes <= _SMALL else made, full)
 
     def header(member: str) -> Member:
         return Member(member, arrays[member].shape, dtype_name(arrays[member].dtype))
@@ -47,10 +51,3 @@ def _opened(path: str) -> Any:
     except Exception as error:  # zarr raises its own kinds of errors, and those of JSON
         words = " ".join(str(error).split())
         raise InputError(f"{printable(path)} cannot be read as Zarr: {words}") from error
-
-
-def _loaded(array: Any, name: str) -> LoadedArray:
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{name}: expected numbers; found {array.dtype}")
-    made: Any = Chunked(array)
-    return LoadedArray(np.asarray(made) if made.nbytes <= _SMALL else made, name)

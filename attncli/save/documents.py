@@ -150,11 +150,6 @@ def _quoted(text: str, notation: _Notation) -> str:
     return "".join(c if c.isprintable() else notation.escape(c) for c in quoted)
 
 
-def _json_numbers(line: str) -> str:
-    # JSON has no infinity; null is what the file says for a hidden score.
-    return line.replace("-inf", "null")
-
-
 def _yaml_numbers(line: str) -> str:
     if "e" in line:
         # YAML 1.1 takes 1e-05 for a word: its floats have a point.
@@ -162,6 +157,9 @@ def _yaml_numbers(line: str) -> str:
     return line.replace("inf", ".inf").replace("nan", ".nan")
 
 
-_JSON = _Notation(_json_numbers, lambda character: json.dumps(character)[1:-1])
+# JSON has no infinity; null is what the file says for a hidden score.
+_JSON = _Notation(
+    lambda line: line.replace("-inf", "null"), lambda character: json.dumps(character)[1:-1]
+)
 # YAML would read JSON's surrogate pairs as two characters.
 _YAML = _Notation(_yaml_numbers, lambda character: f"\\U{ord(character):08X}")

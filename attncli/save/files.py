@@ -257,7 +257,9 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
             if old is not None:
                 _keep_permissions(stream.fileno(), old)
             yield stream
-            _flush_to_disk(path, stream)
+            stream.flush()
+            # Without this a crash of the machine could leave the new name on an empty file.
+            os.fsync(stream.fileno())
         # Windows moves no file that is open.
         _move(path, temporary, target)
     finally:
@@ -306,15 +308,6 @@ def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _flush_to_disk(path: str, stream: BinaryIO) -> None:
-    """Without this a crash of the machine could leave the new name on an empty file."""
-    try:
-        stream.flush()
-        os.fsync(stream.fileno())
-    except OSError as error:
-        raise _refusal(path, error) from error
 
 
 def _move(path: str, temporary: Path, target: Path) -> None:
