@@ -217,7 +217,7 @@ def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: R
         (
             ["wieghts=q.csv"],
             (
-                "--expect wieghts=q.csv: expected NAME=FILE with a name of weights, context, "
+                "--expect wieghts=q.csv: expected a name of weights, context, "
                 "scores, raw, capped, lse, dquery, dkey, dvalue, dbias, dsinks; found 'wieghts'"
             ),
             "did you mean weights?",
@@ -225,7 +225,7 @@ def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: R
         (["nope.npy"], "--expect: nope.npy does not exist", None),
         (
             ["right.npy", "context=unscaled.npy"],
-            "--expect gives context twice: right.npy and unscaled.npy",
+            "--expect is given twice for context: right.npy and unscaled.npy",
             None,
         ),
     ],

@@ -88,7 +88,7 @@ def test_files_are_written(problem: Path, attncli: Run) -> None:
             ("--show", "weights", "--average-heads", "--head", "1"),
             "--average-heads averages the heads, and --head 1 picks one",
         ),
-        (("--show", "stats", "--average-heads"), "stats is computed for each head"),
+        (("--show", "stats", "--average-heads"), "--average-heads does not go with stats"),
         (("--show", "stats", "--top", "2"), "--top says how many keys"),
         (("--show", "top", "--save", "top=w.npy"), "the output w.npy is the same file"),
         (("--show", "stats", "-f", "npz"), "stats"),

@@ -224,9 +224,12 @@ def test_a_difference_of_other_shapes_says_which(heads: np.ndarray, attncli: Run
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--average-heads", "--minus subtracts head by head: leave out --average-heads"),
-        ("--what scores", "--minus subtracts weights: leave out --what"),
-        ("--log", "--minus gives negative numbers, which have no logarithm: leave out --log"),
+        (
+            "--average-heads",
+            "--average-heads does not go with --minus: heads are subtracted one by one",
+        ),
+        ("--what scores", "--minus does not go with --what scores: that is of weights"),
+        ("--log", "--minus does not go with --log: negative numbers have no logarithm"),
     ],
 )
 @pytest.mark.parametrize("first", ["x.npy x.npy", "w.npy"])
@@ -328,9 +331,9 @@ def test_keys_are_hidden_in_a_mean_if_no_head_sees_them(attncli: Run, folder: Pa
     ("words", "message"),
     [
         (["--cmap", "nosuch", "--out", "p.png"], "there is no colour map 'nosuch'"),
-        (["--vmax", "0,5"], "--vmax: expected a number such as 0.5; found '0,5', or auto"),
+        (["--vmax", "0,5"], "--vmax: expected auto or a number above 0; found '0,5'"),
         (["--out", "none/p.png"], "cannot write none/p.png"),
-        (["--minus", "w.csv", "--log"], "--minus gives negative numbers"),
+        (["--minus", "w.csv", "--log"], "--minus does not go with --log"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_a_file_is_read(

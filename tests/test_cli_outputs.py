@@ -175,7 +175,7 @@ def test_several_outputs_go_into_one_file_by_their_names(tutorial: Path, attncli
     ran = attncli("compute", *FILES, "--save", "weights,lse=w.csv")
     assert ran.messages[0] == "error: csv holds one array; found weights and lse"
     ran = attncli("compute", *FILES, "--save", "weights,les=w.npz")
-    assert ran.messages[0].endswith("found 'weights,les'")
+    assert ran.messages[0].endswith("found 'les'")
     assert not Path("w.csv").exists()
 
 
@@ -338,5 +338,5 @@ def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncl
 def test_two_files_behind_one_save_are_told_to_be_two_options(tutorial, attncli):
     ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--save", "weights=w.csv,context=c.csv")
     assert ran.code == 2
-    assert "--save weights=w.csv --save context=c.csv" in ran.messages[1]
+    assert "repeat --save" in ran.messages[1]
     assert not list(tutorial.glob("*c.csv"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from typer import Argument, BadParameter
+from typer import BadParameter
 
-from attncli.cli.declaring import MOST_USED, RUN, option, whole
+from attncli.cli.declaring import MOST_USED, RUN, argument, count, option
 from attncli.cli.options import ScreenOptions
 from attncli.cli.terminal import advice, note, print_text
 from attncli.errors import UsageError
@@ -28,21 +27,13 @@ def layer_list(text: str) -> frozenset[int]:
     return found
 
 
-@dataclass(eq=False, repr=False)
-class CaptureOptions:
+class CaptureOptions(ScreenOptions):
     """The model, what it reads, and where the dumps go."""
 
-    model: str | None = field(
-        default=None,
-        metadata={
-            "option": Argument(
-                metavar="MODEL",
-                help="A folder with a model of Transformers: config.json, weights, tokenizer. "
-                "Nothing is downloaded.",
-                rich_help_panel="Files",
-                show_default=False,
-            )
-        },
+    model: str | None = argument(
+        "A folder with a model of Transformers: config.json, weights, tokenizer. Nothing is "
+        "downloaded.",
+        "MODEL",
     )
     text: str | None = option(MOST_USED, "TEXT", "What the model reads.")
     prompt_file: str | None = option(MOST_USED, "FILE", "A file with what the model reads.")
@@ -50,8 +41,8 @@ class CaptureOptions:
     layers: frozenset[int] | None = option(
         MOST_USED, "LIST", "Record these layers only: 3, 0,3 or 0:4.", parser=layer_list
     )
-    generate: int | None = option(
-        MOST_USED, "N", "Decode N tokens greedily afterwards.", parser=whole(0)
+    generate: int = count(
+        MOST_USED, "N", "Decode N tokens greedily afterwards.", least=0, default=0
     )
     dtype: Literal["float32", "bfloat16", "float16"] | None = option(
         RUN, None, "The dtype of the weights. Default: as they are stored."
@@ -59,7 +50,7 @@ class CaptureOptions:
     device: str = option(RUN, "NAME", "Where the model runs: cpu, cuda, mps.", default="cpu")
 
 
-def capture(options: CaptureOptions, screen: ScreenOptions) -> None:
+def capture(options: CaptureOptions) -> None:
     """Run a local Transformers model, and record its attention.
 
     Each attention call becomes one file with query, key, value, mask, options and the model's own
@@ -76,7 +67,7 @@ def capture(options: CaptureOptions, screen: ScreenOptions) -> None:
             "capture needs a folder with a model", hint="attncli capture MODEL --text TEXT"
         )
     text = _text(options)
-    with advice(quiet=screen.quiet):
+    with advice(quiet=options.quiet):
         captured = run_model(
             options.model,
             text,
@@ -84,7 +75,7 @@ def capture(options: CaptureOptions, screen: ScreenOptions) -> None:
             layers=options.layers,
             dtype=options.dtype,
             device=options.device,
-            generate=options.generate or 0,
+            generate=options.generate,
         )
     if not captured.files:
         raise UsageError(
@@ -93,7 +84,7 @@ def capture(options: CaptureOptions, screen: ScreenOptions) -> None:
         )
     print_text(f"{len(captured.files)} calls in {captured.folder}")
     words = f"the dumps hold your text; look at them with attncli info {captured.folder}"
-    note(words, quiet=screen.quiet)
+    note(words, quiet=options.quiet)
 
 
 def _text(options: CaptureOptions) -> str:

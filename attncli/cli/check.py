@@ -4,40 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from attncli.cli.cluster import ClusterOptions, judge_blocks, map_files
-from attncli.cli.drawing import as_metadata, figure_kind, write_figure
+from attncli.cli.declaring import JUDGING, MOST_USED, between, by_name, option, read_by
+from attncli.cli.drawing import figure_kind, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
-from attncli.cli.gradients import grad_files, upstream_of
-from attncli.cli.options import (
-    AverageOptions,
-    CheckOptions,
-    GradientOptions,
-    PickOneOptions,
-    ProblemOptions,
-    RunOptions,
-    ShardOptions,
-)
-from attncli.cli.question import ask, is_folder, refuse_average_of_one
+from attncli.cli.gradients import GradientOptions, upstream_of
+from attncli.cli.options import AverageOptions, Formatted, PickOneOptions, ShardOptions
+from attncli.cli.question import ask
 from attncli.cli.terminal import (
     advice,
-    console,
     limits,
     note,
     print_document,
+    print_parts,
     progress_bar,
     say,
 )
 from attncli.errors import ShapeError, UsageError
-from attncli.errors.names import GRADIENTS, OUTPUTS, gradient_name
-from attncli.errors.text import did_you_mean, json_text
+from attncli.errors.names import GRADIENTS, OUTPUTS
+from attncli.errors.text import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -49,24 +41,92 @@ if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
     from attncli.view.dumps import Judged
 
-__all__ = ["check"]
+__all__ = ["CheckOptions", "check"]
 
-# Seconds for the diagnosis.
-_TIME_LIMIT = 10.0
-# What can be judged.
-JUDGED = (*OUTPUTS, *GRADIENTS)
+_JUDGED = (*OUTPUTS, *GRADIENTS)
 
 
-def check(
-    judging: CheckOptions,
-    pick: PickOneOptions,
-    average: AverageOptions,
-    grads: GradientOptions,
-    options: ProblemOptions,
-    shard: ShardOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
-) -> None:
+class CheckOptions(
+    Formatted, PickOneOptions, AverageOptions, GradientOptions, ShardOptions, ClusterOptions
+):
+    """What is judged, how strictly, and how it is told."""
+
+    expect: list[str] | None = option(
+        MOST_USED,
+        "[NAME=]FILE",
+        "Required: the output of the other implementation, its context, or NAME=FILE with "
+        "weights, lse, scores, raw, capped or a gradient (--grad). Repeatable. Of many files, and "
+        "of a folder, #NAME is a member of each; default: #out and the gradients.",
+    )
+    diagnose: bool = option(
+        MOST_USED,
+        None,
+        "Look for the mistake that explains a mismatch.",
+        "--diagnose/--no-diagnose",
+        default=True,
+    )
+    diff: str | None = option(
+        MOST_USED, "PATH", "Draw the signed difference into a .png, .svg or .pdf file."
+    )
+    format: Literal["text", "json"] = option(
+        MOST_USED, None, "Format of the report; json is for CI.", "--format", "-f", default="text"
+    )
+    rtol: list[str] | None = option(
+        JUDGING,
+        "[NAME=]X",
+        "Relative tolerance, in place of the earned one, which follows from the rounding errors "
+        "of the textbook formula in the file's own dtype; --atol is then 0 unless given. "
+        "NAME=X is for one output. Repeatable.",
+    )
+    atol: list[str] | None = option(
+        JUDGING,
+        "[NAME=]X",
+        "Absolute tolerance, in place of the earned one; --rtol is then 0 unless given. "
+        "NAME=X is for one output. Repeatable.",
+    )
+    beside: str | None = option(
+        JUDGING,
+        "FILE",
+        "A second output of the same kind: which of the two errs less, and by how much.",
+    )
+    junit: str | None = option(
+        JUDGING, "PATH", "Of many files, write the verdicts for a CI server: report.xml."
+    )
+    time_limit: float = option(
+        JUDGING, "SECONDS", "Time limit of the diagnosis.", parser=between(0), default=10
+    )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How strictly outputs are judged."""
+        return {
+            "diagnose": self.diagnose,
+            "time_limit": self.time_limit,
+            "rtol": _tolerance("--rtol", self.rtol),
+            "atol": _tolerance("--atol", self.atol),
+        }
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The files to judge, by the names of their outputs."""
+        if not self.expect:
+            raise UsageError(
+                "check needs an output to judge",
+                hint="--expect out.npy, or --expect weights=w.npy",
+            )
+        return by_name("--expect", self.expect, _JUDGED, "context")
+
+
+def _tolerance(flag: str, words: list[str] | None) -> float | dict[str, float] | None:
+    """Return one tolerance for all outputs, or one for each that is named."""
+    texts = by_name(flag, words, _JUDGED, "all outputs")
+    each = {output: read_by(between(0), flag, text) for output, text in texts.items()}
+    if "all outputs" in each and len(each) > 1:
+        raise UsageError(f"{flag}: give one number, or NAME=X for each output")
+    return each.get("all outputs", each or None)
+
+
+def check(options: CheckOptions) -> None:
     """Judge another implementation's output, and name the mistake.
 
     The answer is computed in float64 and compared. The exit code is 0 if the output is right
@@ -82,81 +142,56 @@ def check(
 
     Example: attncli check layer.npz --causal --expect '#out' --junit report.xml
     """
-    from attncli.cli.dumps import dump_files, options_of
+    from attncli.cli.dumps import dump_files
 
-    refuse_average_of_one(pick, average)
-    options = options.of_part(shard)
-    if dumps := dump_files(options, judging):
-
-        def judge(file: str) -> CheckReport:
-            own, of_file = options_of(file, options, judging)
-            return _judge_one(of_file, pick, average, grads, own, run)[0]
-
-        _judge_many(dumps, judge, judging, cluster, run)
-    elif cluster.takes(options):
-        refused = shard.given() or average.average_heads or grad_files(grads)
-        if refused or judging.beside or judging.diff:
-            raise UsageError(
-                "--workers, --scheduler and large Zarr take no --keys, --queries, "
-                "--average-heads, --grad, --beside or --diff"
-            )
-        _judge_in_blocks(judging, pick, options, cluster, run)
+    if files := dump_files(options):
+        options.refuse("diff beside", "is for one file; found several")
+        _end_of_many(_judge_many(files, options), options)
+    elif options.takes():
+        others = "keys queries average_heads grad beside diff"
+        options.refuse(others, "does not go with --workers, --scheduler or large Zarr")
+        _end_of_many(_judge_in_blocks(options), options)
     else:
-        _judge_alone(judging, pick, average, grads, options, run)
+        options.refuse("junit", "is for many files, or a folder of dumps")
+        _judge_alone(options)
 
 
-def _judge_many(
-    files: list[str],
-    judge: Callable[[str], CheckReport],
-    judging: CheckOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
-) -> None:
-    """Judge dumps, each by its own inputs and outputs."""
-    from attncli.cli.dumps import judge_files, judge_it
+def _judge_many(files: list[str], options: CheckOptions) -> list[Judged]:
+    """Judge dumps, each by its own inputs and outputs; an error of one hides no other."""
+    from attncli.cli.dumps import judge_it, options_of
 
-    if judging.diff or judging.beside:
-        raise UsageError("--diff and --beside are for one file; found several")
-    if cluster.is_asked_for:
+    def judge(file: str) -> Judged:
         # Workers have other current folders.
-        whole = {file: str(Path(file).resolve()) for file in files}
-        found = map_files(
-            lambda file: judge_it(file, lambda name: judge(whole[name])), files, cluster, run
-        )
-    else:
-        found = judge_files(files, judge, run)
-    _end_of_many(found, judging, run)
+        path = str(Path(file).resolve()) if options.is_asked_for else file
+        return judge_it(file, lambda: _judge_one(options_of(path, options))[0])
+
+    if options.is_asked_for:
+        return map_files(judge, files, options)
+    found = []
+    with progress_bar(f"judging {len(files)} files", quiet=options.quiet) as told:
+        for number, file in enumerate(files):
+            if told is not None:
+                told(number, len(files))
+            found.append(judge(file))
+    return found
 
 
-def _judge_in_blocks(
-    judging: CheckOptions,
-    pick: PickOneOptions,
-    options: ProblemOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
-) -> None:
-    """Judge one problem block by block, a row each."""
+def _judge_in_blocks(options: CheckOptions) -> list[Judged]:
     from attncli.cli.dumps import judge_it
 
-    files = _expected(judging.expect or [])
-    settings = {
-        "diagnose": judging.diagnose,
-        "time_limit": _limit(judging),
-        "rtol": _tolerance("--rtol", judging.rtol),
-        "atol": _tolerance("--atol", judging.atol),
-    }
+    settings = options.settings
 
     def judge(block: Block, outputs: Mapping[str, Any]) -> Judged:
-        return judge_it(str(block), lambda _: block.report(outputs, **settings))
+        return judge_it(str(block), lambda: block.report(outputs, **settings))
 
-    _end_of_many(judge_blocks(files, judge, pick, options, cluster, run), judging, run)
+    return judge_blocks(options.outputs, judge, options)
 
 
-def _end_of_many(found: list[Judged], judging: CheckOptions, run: RunOptions) -> None:
+def _end_of_many(found: list[Judged], options: CheckOptions) -> None:
     """Tell many reports, and end with the exit code of the worst."""
     from attncli.cli.dumps import tell_all
 
-    tell_all(found, judging, run)
+    tell_all(found, options)
     words = {one.word for one in found}
     if "error" in words:
         raise typer.Exit(WRONG)
@@ -164,78 +199,62 @@ def _end_of_many(found: list[Judged], judging: CheckOptions, run: RunOptions) ->
         raise typer.Exit(MISMATCH)
 
 
-def _judge_alone(
-    judging: CheckOptions,
-    pick: PickOneOptions,
-    average: AverageOptions,
-    grads: GradientOptions,
-    options: ProblemOptions,
-    run: RunOptions,
-) -> None:
+def _judge_alone(options: CheckOptions) -> None:
     """Judge one problem, and tell everything that is found."""
-    if judging.junit is not None:
-        raise UsageError("--junit is for many files, or a folder of dumps")
-    options, recorded = _of_recorded_call(options)
-    judging.expect = judging.expect or recorded
-    if judging.diff and GRADIENTS.keys() & _expected(judging.expect):
+    from attncli.cli.dumps import of_one_file
+
+    options = of_one_file(options)
+    if options.diff and GRADIENTS.keys() & options.outputs:
         raise UsageError("--diff draws outputs; found a gradient")
-    kind = None if judging.diff is None else figure_kind("--diff", judging.diff)
-    with progress_bar(_waited_for(judging), counted=False, quiet=run.quiet):
-        report, question, beside = _judge_one(judging, pick, average, grads, options, run)
+    kind = None if options.diff is None else figure_kind("--diff", options.diff)
+    words = "comparing"
+    if options.diagnose:
+        words += f"; a mistake is looked for, for {options.time_limit:g} s at most"
+    with progress_bar(words, counted=False, quiet=options.quiet):
+        report, question, beside = _judge_one(options)
     try:  # who reads the report may close it, and who asked for a picture gets it
-        if judging.diff is not None and kind is not None:
-            asked = as_metadata(options, {"expect": judging.expect}, average)
-            _draw(report, question.problem, judging.diff, kind, asked, run)
+        if options.diff is not None and kind is not None:
+            _draw(report, question.problem, options.diff, kind, options)
     finally:
-        _tell(report, judging, run, beside)
+        _tell(report, beside, options)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 
 
-def _judge_one(
-    judging: CheckOptions,
-    pick: PickOneOptions,
-    average: AverageOptions,
-    grads: GradientOptions,
-    options: ProblemOptions,
-    run: RunOptions,
-) -> tuple[CheckReport, Asked, CheckReport | None]:
+def _judge_one(options: CheckOptions) -> tuple[CheckReport, Asked, CheckReport | None]:
     """Return the report on the outputs of one problem, the problem, and the report beside it."""
     from attncli.loading import split_member
     from attncli.referee import check as judged
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
-    files = _expected(judging.expect or [])
-    other = {} if judging.beside is None else _beside(judging.beside, files)
-    read_files = [*files.values(), *other.values(), *grad_files(grads)]
-    with advice(quiet=run.quiet):
-        question = ask(options, pick, run, more=read_files, example=False)
-        outputs = [] if judging.diff is None else [judging.diff]
-        refuse_inputs(outputs, [*question.inputs, *(split_member(file)[0] for file in read_files)])
-        refuse_unwritable(outputs)
+    files = options.outputs
+    other = {} if options.beside is None else _beside(options.beside, files)
+    read_files = [*files.values(), *other.values(), *options.grad_files]
+    with advice(quiet=options.quiet):
+        question = ask(options, more=read_files, example=False)
+        pictures = [] if options.diff is None else [options.diff]
+        refuse_inputs(pictures, [*question.inputs, *(split_member(file)[0] for file in read_files)])
+        refuse_unwritable(pictures)
 
-        backward = not GRADIENTS.keys().isdisjoint(files)
-        if grads.grad and not backward:
-            raise UsageError("--grad has nothing to act on: no gradient is judged")
-        given = upstream_of(grads, question, options) if backward else {}
+        given: dict[str, Any] = {}
+        if GRADIENTS.keys().isdisjoint(files):
+            options.refuse("grad", "has nothing to act on: no gradient is judged")
+        else:
+            given = upstream_of(options, question)
 
-        def report_on(some: dict[str, str], *, diagnose: bool) -> CheckReport:
-            read, expected = _outputs(some, question, average, options)
+        def report_on(some: dict[str, str], **more: Any) -> CheckReport:
+            read, expected = _outputs(some, question, options)
             return judged(
                 expected,
                 question.problem,
-                dcontext=given.get("dcontext"),
-                dlse=given.get("dlse"),
+                **given,
                 printed={name: each.printed for name, each in read.items() if each.printed},
-                rtol=_tolerance("--rtol", judging.rtol),
-                atol=_tolerance("--atol", judging.atol),
-                average_heads=average.average_heads,
-                diagnose=diagnose,
-                time_limit=_limit(judging),
-                threads=run.threads,
+                average_heads=options.average_heads,
+                threads=options.threads,
+                **{**options.settings, **more},
             )
 
-        report = report_on(files, diagnose=judging.diagnose)
+        report = report_on(files)
         beside = report_on(other, diagnose=False) if other else None
     return report, question, beside
 
@@ -245,56 +264,14 @@ def _beside(word: str, files: dict[str, str]) -> dict[str, str]:
     if len(files) > 1:
         raise UsageError("--beside compares one output; --expect gives several")
     (name,) = files
-    given, file = _named(word)
-    if "=" in word and given != name:
-        raise UsageError(f"--beside: expected {name}, as --expect gives; found {given}")
-    return {name: file}
-
-
-def _limit(judging: CheckOptions) -> float:
-    return _TIME_LIMIT if judging.time_limit is None else judging.time_limit
-
-
-def _tolerance(name: str, words: list[str] | None) -> float | dict[str, float] | None:
-    """Return one tolerance for all outputs, or one for each that is named."""
-    from attncli.cli.declaring import positive
-
-    each: dict[str, float] = {}
-    for word in words or []:
-        output, _, number = word.rpartition("=")
-        output = gradient_name(output) or output
-        if output and output not in JUDGED:
-            raise UsageError(f"{name} {word}: expected a name of {', '.join(JUDGED)}")
-        if output in each:
-            raise UsageError(f"{name} is given twice for {output or 'all outputs'}")
-        try:
-            each[output] = positive(number)
-        except typer.BadParameter as error:
-            raise UsageError(f"{name}: {error.message}") from None
-    if "" in each and len(each) > 1:
-        raise UsageError(f"{name}: give one number, or NAME=X for each output")
-    return each.get("", each or None)
-
-
-def _of_recorded_call(options: ProblemOptions) -> tuple[ProblemOptions, list[str]]:
-    """Return the options with the file that they choose of a folder, and what it has to judge."""
-    import copy
-
-    from attncli.cli.dumps import judged_members
-    from attncli.gather import dump_file
-
-    folder = (options.files or [""])[0]
-    if not is_folder(folder):
-        alone = judged_members(folder) if len(options.files or []) == 1 else []
-        return options, alone if any("=" in word for word in alone) else []
-    file = dump_file(folder, options.layer, options.call)
-    chosen = copy.copy(options)
-    chosen.files, chosen.layer, chosen.call = [file], None, None
-    return chosen, judged_members(file)
+    found = by_name("--beside", [word], _JUDGED, "context" if "=" in word else name)
+    if name not in found:
+        raise UsageError(f"--beside: expected {name}, as --expect gives; found {min(found)}")
+    return found
 
 
 def _outputs(
-    files: Mapping[str, str], question: Asked, average: AverageOptions, options: ProblemOptions
+    files: Mapping[str, str], question: Asked, options: CheckOptions
 ) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
     """Return what the files of the outputs hold, and the numbers in the axes of the answer."""
     import numpy as np
@@ -321,7 +298,7 @@ def _outputs(
             n: replace(each, values=part_of_output(problem, n, np.asarray(each.values)))
             for n, each in read.items()
         }
-    axes = AnswerAxes(problem, question.whole, question.picked, averaged=average.average_heads)
+    axes = AnswerAxes(problem, question.whole, question.picked, averaged=options.average_heads)
     expected = {
         n: real_array(f"{n} ({files[n]})", axes.of(n, each.values, is_table=each.is_table))
         for n, each in read.items()
@@ -329,34 +306,6 @@ def _outputs(
     bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
     advise_on_dtype(options.dtype, bfloat16=bfloat16)
     return read, expected
-
-
-def _expected(words: list[str]) -> dict[str, str]:
-    if not words:
-        raise UsageError(
-            "check needs an output to judge", hint="--expect out.npy, or --expect weights=w.npy"
-        )
-    files: dict[str, str] = {}
-    for word in words:
-        name, file = _named(word)
-        if name in files:
-            raise UsageError(f"--expect gives {name} twice: {files[name]} and {file}")
-        files[name] = file
-    return files
-
-
-def _named(word: str) -> tuple[str, str]:
-    name, separator, file = word.partition("=")
-    full = gradient_name(name) or name
-    if separator and full in JUDGED:
-        return full, file
-    if separator and name.isidentifier():
-        raise UsageError(
-            f"--expect {word}: expected NAME=FILE with a name of {', '.join(JUDGED)}; "
-            f"found {name!r}",
-            hint=did_you_mean(name, JUDGED) or f"for a file of that name write ./{word}",
-        )
-    return "context", word
 
 
 def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None:
@@ -371,37 +320,22 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
 
 
-def _waited_for(judging: CheckOptions) -> str:
-    if not judging.diagnose:
-        return "comparing"
-    return f"comparing; a mistake is looked for, for {_limit(judging):g} s at most"
-
-
-def _tell(
-    report: CheckReport, judging: CheckOptions, run: RunOptions, beside: CheckReport | None
-) -> None:
+def _tell(report: CheckReport, beside: CheckReport | None, options: CheckOptions) -> None:
     from attncli.view.report import as_dict, beside_dict, beside_line, renderables
 
-    if judging.format == "json":
+    if options.format == "json":
         told = as_dict(report)
         if beside is not None:
             told["beside"] = beside_dict(report, beside)
         print_document(json_text(told))
         return
-    screen = console(run.color)
-    for part in renderables(report, limits(run.color)):
-        screen.print(part)
+    print_parts(renderables(report, limits(options.color)), options.color)
     if beside is not None:
-        screen.print(beside_line(report, beside, str(judging.beside)))
+        print_parts([beside_line(report, beside, str(options.beside))], options.color)
 
 
 def _draw(
-    report: CheckReport,
-    problem: Problem,
-    path: str,
-    kind: Kind,
-    asked: Mapping[str, str],
-    run: RunOptions,
+    report: CheckReport, problem: Problem, path: str, kind: Kind, options: CheckOptions
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
     from attncli.view.pictures.report import report_picture
@@ -409,15 +343,14 @@ def _draw(
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
     name = wrong[0] if wrong else report.verdicts[0].name
     if len(wrong) > 1:
-        note(f"the picture shows {name}, not {' and '.join(wrong[1:])}", quiet=run.quiet)
+        note(f"the picture shows {name}, not {' and '.join(wrong[1:])}", quiet=options.quiet)
     try:
         picture, strange = report_picture(report, problem, name)
     except ShapeError as error:  # a mismatch that was told; there is nothing to draw
-        if not run.quiet:
+        if not options.quiet:
             say("warning", f"no picture is drawn: {error.message}")
         return
     if strange:
         are = "element is" if strange == 1 else "elements are"
-        note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=run.quiet)
-    for words in write_figure(picture, path, kind, asked):
-        note(words, quiet=run.quiet)
+        note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=options.quiet)
+    write_figure(picture, path, kind, options)

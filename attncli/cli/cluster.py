@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncli.cli.declaring import RUN, count, option
+from attncli.cli.options import QuestionOptions
 from attncli.cli.output import Request, write
 from attncli.cli.question import Lazily, gathered
 from attncli.cli.terminal import note, progress_bar
@@ -19,13 +19,9 @@ from attncli.problem.layout import Layout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from attncli.cli.options import (
-        OutputOptions,
-        PickOneOptions,
-        PickOptions,
-        ProblemOptions,
-        RunOptions,
-    )
+    from attncli.cli.compute import ComputeOptions
+    from attncli.cli.options import PickOptions
+    from attncli.cli.output import OutputOptions
     from attncli.gather import Gathered
 
 __all__ = [
@@ -45,8 +41,7 @@ _BLOCKS_A_CORE = 8
 _INPUTS = ("query", "key", "value")
 
 
-@dataclass(eq=False, repr=False)
-class ClusterOptions:
+class ClusterOptions(QuestionOptions):
     """Where the work is done."""
 
     scheduler: str | None = option(
@@ -67,7 +62,7 @@ class ClusterOptions:
         """Whether the work goes to other processes."""
         return self.scheduler is not None or self.workers is not None
 
-    def takes(self, options: ProblemOptions, output: OutputOptions | None = None) -> bool:
+    def takes(self, output: OutputOptions | None = None) -> bool:
         """Return whether the work is done block by block, because of what is asked for or read.
 
         Raises
@@ -77,7 +72,7 @@ class ClusterOptions:
         """
         if self.is_asked_for:
             return True
-        large = _bytes_on_disk(options) > _MOST_HELD
+        large = _bytes_on_disk(self) > _MOST_HELD
         if output is None:
             return large
         if output.save or not output.is_tables:
@@ -89,13 +84,8 @@ class ClusterOptions:
             )
         return False
 
-    def refuse(self, what: str) -> None:
-        """Refuse to send elsewhere what is done here alone."""
-        if self.is_asked_for:
-            raise UsageError(f"{what} does not go with --workers and --scheduler")
 
-
-def _bytes_on_disk(options: ProblemOptions) -> int:
+def _bytes_on_disk(options: ClusterOptions) -> int:
     """Return the bytes of the arrays of a Zarr folder that are given as the problem."""
     from attncli.loading import describe, split_member
     from attncli.loading.source import is_zarr
@@ -108,7 +98,7 @@ def _bytes_on_disk(options: ProblemOptions) -> int:
 
 @contextmanager
 def _at_work(
-    cluster: ClusterOptions, files: Sequence[str], run: RunOptions, words: str | None = "computing"
+    options: ClusterOptions, files: Sequence[str], words: str | None = "computing"
 ) -> Iterator[tuple[Any, Any]]:
     """Give a client, or None, and what tells of progress."""
     try:
@@ -118,19 +108,19 @@ def _at_work(
             "this needs Dask and Zarr, which are not installed", hint="pip install 'attncli[dask]'"
         ) from None
     with (
-        running(cluster.scheduler, cluster.workers, files) as client,
-        nullcontext() if words is None else progress_bar(words, quiet=run.quiet) as told,
+        running(options.scheduler, options.workers, files) as client,
+        nullcontext() if words is None else progress_bar(words, quiet=options.quiet) as told,
     ):
         yield client, told
 
 
 def _read(
-    options: ProblemOptions, run: RunOptions, more: Sequence[str] = ()
+    options: ClusterOptions, more: Sequence[str] = ()
 ) -> tuple[Gathered, dict[str, Any], str]:
     """Return what is read, the arguments of the attention, and the axes of its inputs."""
     from attncli.gather import Finished
 
-    found = gathered(options, run, more=more)
+    found = gathered(options, more=more)
     if isinstance(found, Finished):
         raise found.refusal("give query, key and value")
     arguments: dict[str, Any] = {**found.arguments}
@@ -187,25 +177,18 @@ def _maps(array: Any, axes: str, share: int) -> int:
 
 
 @contextmanager
-def _room(cluster: ClusterOptions) -> Iterator[str]:
+def _room(options: ClusterOptions) -> Iterator[str]:
     """Give a folder that the workers of this machine see; no name where they are elsewhere."""
     import tempfile
 
-    if cluster.scheduler is not None:
+    if options.scheduler is not None:
         yield ""
         return
     with tempfile.TemporaryDirectory(prefix="attncli-") as folder:
         yield folder
 
 
-def compute_lazily(
-    output: OutputOptions,
-    pick: PickOptions,
-    options: ProblemOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
-    refused: Mapping[str, object],
-) -> None:
+def compute_lazily(options: ComputeOptions) -> None:
     """Compute outputs block by block, and save them.
 
     Raises
@@ -216,31 +199,32 @@ def compute_lazily(
     from attncli.save.files import refuse_inputs, refuse_unwritable_folder, whole_folder
     from attncli.save.formats import Results
 
-    if others := [name for name, given in refused.items() if given]:
-        raise UsageError(f"{others[0]} does not go with --workers, --scheduler or Zarr")
-    if not output.save and output.is_tables:
+    options.refuse(
+        "average_heads grad keys queries", "does not go with --workers, --scheduler or Zarr"
+    )
+    if not options.save and options.is_tables:
         raise UsageError(
             "--workers and --scheduler write files: give --save context=out.zarr, or --format npy"
         )
-    found, arguments, axes = _read(options, run)
-    request = Request.of(output, ("context",), found.inputs, averaged=False)
+    found, arguments, axes = _read(options)
+    request = Request.of(options, ("context",), found.inputs)
     if wrong := request.asked - {*OUTPUTS}:
         raise UsageError(f"--workers, --scheduler and Zarr give no {min(wrong)}: leave it out")
-    shown = () if output.is_tables else request.names
+    shown = () if options.is_tables else request.names
     names = tuple(name for name in OUTPUTS if name in {*shown, *_saved(request)})
     folders = [save for save in request.saves if save.format == "zarr"]
     refuse_inputs([save.path for save in request.saves], found.inputs)
     for save in folders:
         refuse_unwritable_folder(save.path, found.inputs)
     with (
-        _room(cluster) as room,
-        _at_work(cluster, found.inputs, run) as (client, told),
+        _room(options) as room,
+        _at_work(options, found.inputs) as (client, told),
         ExitStack() as opened,
     ):
         from attncli.dask.cluster import computed
         from attncli.dask.storing import stored
 
-        lazy = _picked(_lazy(arguments, axes, names, room, client), names, pick, axes)
+        lazy = _picked(_lazy(arguments, axes, names, room, client), names, options, axes)
         writing: list[Any] = []
         for save in folders:
             folder = opened.enter_context(whole_folder(save.path))
@@ -259,7 +243,7 @@ def compute_lazily(
     write([(save, results(save.names)) for save in files])
     for save in folders:
         shapes = ", ".join(f"{name} {lazy[name].shape}" for name in save.names)
-        note(f"{save.path}: {shapes}", quiet=run.quiet)
+        note(f"{save.path}: {shapes}", quiet=options.quiet)
     if shown:
         request.write(results(shown))
 
@@ -289,22 +273,16 @@ def _picked(lazy: Any, names: Sequence[str], pick: PickOptions, axes: str) -> di
 
 
 @contextmanager
-def lazy_maps(
-    what: str,
-    pick: PickOptions,
-    options: ProblemOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
-) -> Iterator[Lazily]:
+def lazy_maps(options: ClusterOptions, what: str) -> Iterator[Lazily]:
     """Give the maps of a heatmap, what is picked of them, and the files that were read."""
-    found, arguments, axes = _read(options, run)
+    found, arguments, axes = _read(options)
     own = Layout(axes).weight_axes
-    with _room(cluster) as room, _at_work(cluster, found.inputs, run, None) as (client, _):
+    with _room(options) as room, _at_work(options, found.inputs, None) as (client, _):
         from attncli.dask.maps import LazyMaps
 
         lazy = _lazy(arguments, axes, tuple(dict.fromkeys((what, "scores"))), room, client)
         counts = dict(zip(own, lazy.scores.shape, strict=False))
-        picked = pick.among((counts.get("b", 1), counts.get("h", 1)), own)
+        picked = options.among((counts.get("b", 1), counts.get("h", 1)), own)
         four = []
         for name in (what, "scores"):
             array = getattr(lazy, name)
@@ -322,10 +300,10 @@ def lazy_maps(
 
 
 def map_files(
-    judge: Callable[[str], Any], files: Sequence[str], cluster: ClusterOptions, run: RunOptions
+    judge: Callable[[str], Any], files: Sequence[str], options: ClusterOptions
 ) -> list[Any]:
     """Return what a function makes of each file, computed by the workers."""
-    with _at_work(cluster, files, run, f"judging {len(files)} files") as (client, told):
+    with _at_work(options, files, f"judging {len(files)} files") as (client, told):
         from attncli.dask.cluster import mapped
 
         return mapped(judge, files, client, told)
@@ -334,10 +312,7 @@ def map_files(
 def judge_blocks(
     expected: Mapping[str, str],
     judge: Callable[[Any, Any], Any],
-    pick: PickOneOptions,
-    options: ProblemOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
+    options: ClusterOptions,
 ) -> list[Any]:
     """Return what a function makes of each block of a problem and of the outputs beside it.
 
@@ -350,11 +325,10 @@ def judge_blocks(
     """
     from attncli.loading import read_array
 
-    if pick.batch is not None or pick.head is not None:
-        raise UsageError("--batch and --head do not go with --workers, --scheduler or Zarr")
-    found, arguments, axes = _read(options, run, [*expected.values()])
+    options.refuse("batch head", "does not go with --workers, --scheduler or Zarr")
+    found, arguments, axes = _read(options, [*expected.values()])
     outputs = {name: read_array(file, entry=name).values for name, file in expected.items()}
-    with _at_work(cluster, found.inputs, run, "comparing") as (client, told):
+    with _at_work(options, found.inputs, "comparing") as (client, told):
         from attncli.dask.checking import blocks_of
         from attncli.dask.cluster import mapped
 

@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, get_type_hints
 
@@ -14,7 +13,7 @@ import typer
 import typer.core
 
 from attncli import DOCUMENTATION, ISSUES, __version__
-from attncli.cli.declaring import HEADINGS, RUN, one_of
+from attncli.cli.declaring import HEADINGS, RUN, Options, one_of
 from attncli.cli.terminal import print_text
 from attncli.errors import UsageError
 
@@ -43,7 +42,7 @@ def build(argv: list[str]) -> typer.Typer:
         command = getattr(import_module(f"attncli.cli.{name}"), name)
         settings = {"help_option_names": ["--help"]}
         add = app.command(name, cls=Command, epilog=_PROJECT, context_settings=settings)
-        add(grouped(command))
+        add(with_options(command))
     app.command("help")(_help)
     return app
 
@@ -86,38 +85,25 @@ def _brief(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as `
         raise typer.Exit
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with each dataclass parameter spread into its fields, and with ``-h``."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of its one parameter as parameters, and with ``-h``."""
+    kind: type[Options] = get_type_hints(command)["options"]
+    hints = get_type_hints(kind)
 
     @functools.wraps(command)
     def call(brief: bool = False, **values: Any) -> None:  # noqa: ARG001, FBT001, FBT002
-        command(
-            **{
-                name: kind(**{one.name: values[one.name] for one in fields(kind)})
-                for name, kind in groups.items()
-            }
-        )
+        command(kind(**values))
 
-    parameters = [one for kind in groups.values() for one in _parameters(kind)]
     told = typer.Option("-h", callback=_brief, is_eager=True, help="Show the most used options.")
-    parameters.append(_parameter("brief", Annotated[bool, told], False))  # noqa: FBT003
+    parameters = [_parameter("brief", Annotated[bool, told], False)]  # noqa: FBT003
+    for name, one in kind.declared().items():
+        if hints[name] is bool and not one.told.param_decls:  # no --no-causal beside --causal
+            one.told.param_decls = (f"--{name.replace('_', '-')}",)
+        parameters.append(_parameter(name, Annotated[hints[name], one.told], one.default))
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {}
     del call.__wrapped__
     return call
-
-
-def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
-    hints = get_type_hints(kind, include_extras=True)
-    found = []
-    for one in fields(kind):
-        hint, told = hints[one.name], one.metadata.get("option")
-        if hint is bool and told and not told.param_decls:  # no --no-causal beside --causal
-            told.param_decls = (f"--{one.name.replace('_', '-')}",)
-        found.append(_parameter(one.name, Annotated[hint, told] if told else hint, one.default))
-    return found
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -7,26 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attncli.cli.cluster import ClusterOptions, compute_lazily
-from attncli.cli.gradients import computed, grad_files
-from attncli.cli.options import (
-    AverageOptions,
-    DigitsOptions,
-    GradientOptions,
-    MergeOptions,
-    OutputOptions,
-    PickOptions,
-    ProblemOptions,
-    RunOptions,
-    ShardOptions,
-)
-from attncli.cli.output import Request, limits_of, streamed, write
-from attncli.cli.question import (
-    Asked,
-    ask_or_read,
-    finished_only,
-    given_maps,
-    refuse_average_of_one,
-)
+from attncli.cli.gradients import GradientOptions, gradients
+from attncli.cli.layers import ask_or_join
+from attncli.cli.options import MergeOptions, ShardOptions
+from attncli.cli.output import OutputOptions, Request, streamed, write
+from attncli.cli.question import Asked, finished_only, given_maps
 from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import advice, progress_bar
 from attncli.errors import UsageError
@@ -42,27 +27,20 @@ if TYPE_CHECKING:
     from attncli.save.formats import Results
     from attncli.view.limits import Limits
 
-__all__ = ["compute"]
+    # Inputs, outputs and gradients, by name.
+    Arrays = Mapping[str, npt.NDArray[Any] | None]
 
-# Inputs and gradients, by name.
-Arrays = Mapping[str, Any]
+__all__ = ["ComputeOptions", "compute"]
 
 # Cells: of more, tables get the rows that they show computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
 
 
-def compute(
-    output: OutputOptions,
-    pick: PickOptions,
-    average: AverageOptions,
-    merge: MergeOptions,
-    digits: DigitsOptions,
-    grads: GradientOptions,
-    options: ProblemOptions,
-    shard: ShardOptions,
-    cluster: ClusterOptions,
-    run: RunOptions,
-) -> None:
+class ComputeOptions(OutputOptions, GradientOptions, ShardOptions, MergeOptions, ClusterOptions):
+    """All that `compute` takes."""
+
+
+def compute(options: ComputeOptions) -> None:
     """Print attention weights and context.
 
     The context is softmax(scale · QKᵀ) V, for the queries, keys and values in the files. --grad
@@ -72,97 +50,90 @@ def compute(
 
     Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
-    refuse_average_of_one(pick, average)
-    rolls = output.asks_for(ROLLOUT)
-    if grads.grad and (rolls or merge.merge):
-        raise _no_gradients(f"--show {ROLLOUT}" if rolls else "--merge")
-    options = options.of_part(shard)
-    if merge.merge is None and cluster.takes(options, output):
-        refused: dict[str, object] = {
-            "--average-heads": average.average_heads,
-            "--grad": grad_files(grads),
-            "--keys or --queries": shard.given(),
-        }
-        with advice(quiet=run.quiet):
-            compute_lazily(output, pick, options, cluster, run, refused)
-        return
-    with advice(quiet=run.quiet):
-        example = output.is_tables and not output.save
-        asked: Asked | Finished
-        if rolls:
-            from attncli.cli.layers import rolled
-
-            asked = rolled(options, run)
-        else:
-            chosen, more = PickOptions() if merge.merge else pick, grad_files(grads)
-            asked = ask_or_read(options, chosen, run, more=more, example=example)
-        if grads.grad and not isinstance(asked, Asked):
-            raise _no_gradients(f"finished weights ({asked.name})")
-        if not output.is_tables:
-            digits.tell_of_all(output.format, quiet=run.quiet)
-        if merge.merge is not None:
-            from attncli.cli.merging import merged
-
-            asked = merged(asked, merge, run)
+    rolls = options.asks_for(ROLLOUT)
+    if rolls or options.merge:
+        _refuse_gradients(options, f"--show {ROLLOUT}" if rolls else "--merge")
+    with advice(quiet=options.quiet):
+        if options.merge is None and options.takes(options):
+            compute_lazily(options)
+            return
+        asked = ask_or_join(
+            options,
+            "half" if rolls else None,
+            more=options.grad_files,
+            example=options.is_tables and not options.save,
+        )
+        if not options.is_tables:
+            options.tell_of_all(options.format)
         if isinstance(asked, Asked):
-            _answer(asked, output, average, grads, options, digits.decimals, run)
+            _answer(asked, options)
         else:
-            _show_finished(asked, output, pick, average, digits.decimals, run)
+            _refuse_gradients(options, f"finished weights ({asked.name})")
+            _show_finished(asked, options)
 
 
-def _no_gradients(beside: str) -> UsageError:
-    """Return the error for --grad where weights are not made of query, key and value alone."""
-    return UsageError(
-        f"--grad does not go with {beside}: gradients are of query, key and value",
-        hint="leave out one of the two",
-    )
+def _refuse_gradients(options: ComputeOptions, beside: str) -> None:
+    why = f"does not go with {beside}: gradients are of query, key and value"
+    options.refuse("grad", why, hint="leave out one of the two")
 
 
-def _show_finished(
-    finished: Finished,
-    output: OutputOptions,
-    pick: PickOptions,
-    average: AverageOptions,
-    decimals: int,
-    run: RunOptions,
-) -> None:
-    """Print and save finished weights, those of words or of all layers, and what they come to."""
+def _show_finished(finished: Finished, options: ComputeOptions) -> None:
+    """Print and save finished weights, those of words or of all layers, and their summaries."""
     from attncli.engine.averaging import refuse_without_heads
 
-    kind = ROLLOUT if output.asks_for(ROLLOUT) else "weights"
-    usual = (kind,) if finished.remark else ()
-    request = Request.of(output, usual, finished.inputs, averaged=average.average_heads)
+    kind = ROLLOUT if options.asks_for(ROLLOUT) else "weights"
+    request = Request.of(options, (kind,) if finished.remark else (), finished.inputs)
     if not request.names or not request.asked <= {kind, *SUMMARIES}:
         if finished.remark:
             raise UsageError(f"of {finished.name}, show {kind}, stats or top")
         raise finished_only(finished)
-    weights, picked = given_maps(finished, pick)
-    if request.averaged:
+    weights, picked = given_maps(finished, options)
+    if options.average_heads:
         refuse_without_heads(weights.axes)
         weights = weights.averaged()
-    summaries = Summaries(weights, output.top_keys, picked, quiet=run.quiet)
+    summaries = Summaries(weights, picked, options)
     arrays = {kind: weights.in_user_axes}
     request.refuse_unheld({kind: arrays[kind].shape})
 
     def results(names: tuple[str, ...]) -> Results:
-        layout = "bsd" if weights.axes == "b" else None
-        return request.results(names, arrays, summaries, layout)
+        return request.results(names, arrays, summaries, "bsd" if weights.axes == "b" else None)
 
     def tables(limits: Limits) -> Iterator[Text]:
         from attncli.view.answer import finished_parts
 
         for name in request.names:
             if name == kind:
-                mean, remark = request.averaged, finished.remark
+                mean, remark = options.average_heads, finished.remark
                 yield from finished_parts(weights, limits, picked, mean=mean, remark=remark)
             else:
                 yield from summaries.parts(name, limits)
 
     write([(save, results(save.names)) for save in request.saves])
-    if output.is_tables:
-        request.show(tables(limits_of(output, run, decimals)), run)
+    if options.is_tables:
+        request.show(tables(options.limits))
     else:
         request.write(results(request.names))
+
+
+def _answer(asked: Asked, options: ComputeOptions) -> None:
+    """Compute what is asked for, beside inputs and gradients; save it and show it."""
+    from attncli.summaries.maps import Computed
+
+    problem = asked.problem
+    usual = OUTPUTS[: 1 if problem.value is None else 2]
+    request = Request.of(options, usual, (*asked.inputs, *options.grad_files))
+    request.refuse_unheld(_shapes(problem, averaged=options.average_heads))
+    if "context" in request.asked:
+        asked.warn_unprojected()
+    given = gradients(request.asked, options, asked)
+    given |= {name: problem.input(name) for name in INPUTS if name in request.asked}
+    summaries = Summaries(Computed(problem, threads=options.threads), asked.picked, options)
+    answer = _solve_and_save(problem, request, given, summaries)
+    held = _arrays(given, answer, request.names)
+    if options.is_tables:  # a closed stdout is told of when the files are written
+        request.show(_tables(asked, request, held, summaries))
+    else:
+        request.write(request.results(request.names, held, summaries, _batched(problem)))
 
 
 def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
@@ -177,65 +148,33 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
     return shapes | inputs | problem.gradient_shapes
 
 
-def _answer(
-    asked: Asked,
-    output: OutputOptions,
-    average: AverageOptions,
-    grads: GradientOptions,
-    options: ProblemOptions,
-    decimals: int,
-    run: RunOptions,
-) -> None:
-    """Compute what is asked for, beside inputs and gradients; save it and show it."""
-    from attncli.summaries.maps import Computed
-
-    problem, averaged = asked.problem, average.average_heads
-    usual = OUTPUTS[: 1 if problem.value is None else 2]
-    read = (*asked.inputs, *grad_files(grads))
-    request = Request.of(output, usual, read, averaged=averaged)
-    request.refuse_unheld(_shapes(problem, averaged=averaged))
-    if "context" in request.asked:
-        asked.warn_unprojected()
-    given = computed(request.asked, grads, asked, options, run.threads)
-    given |= {name: problem.input(name) for name in INPUTS if name in request.asked}
-    weights = Computed(problem, threads=run.threads)
-    summaries = Summaries(weights, output.top_keys, asked.picked, quiet=run.quiet)
-    answer = _solve_and_save(problem, request, given, summaries, run)
-    held = _arrays(given, answer, request.names)
-    if output.is_tables:  # a closed stdout is told of when the files are written
-        limits = limits_of(output, run, decimals)
-        request.show(_tables(asked, request, held, summaries, limits, run), run)
-    else:
-        request.write(request.results(request.names, held, summaries, _batched(problem)))
-
-
 def _batched(problem: Problem) -> str | None:
     return problem.layout.axes if problem.layout.weight_axes == "b" else None
 
 
-def _arrays(
-    given: Arrays, answer: Attention, names: Sequence[str]
-) -> dict[str, npt.NDArray[Any] | None]:
-    return {
-        name: given[name] if name in given else getattr(answer, name)
-        for name in names
-        if name not in SUMMARIES
-    }
+def _arrays(given: Arrays, answer: Attention, names: Sequence[str]) -> Arrays:
+    arrays = [name for name in names if name not in SUMMARIES]
+    return {name: given[name] if name in given else getattr(answer, name) for name in arrays}
 
 
 def _solve_and_save(
-    problem: Problem, request: Request, given: Arrays, summaries: Summaries, run: RunOptions
+    problem: Problem, request: Request, given: Arrays, summaries: Summaries
 ) -> Attention:
     """Compute what is shown and saved, and write the files; return what is held."""
+    from attncli.api import solve, solve_averaged
+
+    options = request.options
     batch, heads, queries, keys = problem.shape
     held = [name for name in request.names if name in OUTPUTS]
-    if request.output.is_tables and batch * heads * queries * keys > _WHOLE_CELLS:
+    if options.is_tables and batch * heads * queries * keys > _WHOLE_CELLS:
         held = [name for name in held if name in ("context", "lse")]
     with streamed(problem, request, held) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
         asked = {name for save in request.saves for name in save.names}.union(held)
         needed = [name for name in OUTPUTS if name in asked]
-        answer = _solved(problem, needed, into, request, run)
+        solved = solve_averaged if options.average_heads else solve
+        with progress_bar(quiet=options.quiet) as progress:
+            answer = solved(problem, needed, threads=options.threads, into=into, progress=progress)
         outputs = []
         for save in request.saves:
             if save not in maps:
@@ -246,35 +185,14 @@ def _solve_and_save(
     return replace(answer, **dict.fromkeys(into))
 
 
-def _solved(
-    problem: Problem,
-    names: Sequence[str],
-    into: dict[str, npt.NDArray[Any]],
-    request: Request,
-    run: RunOptions,
-) -> Attention:
-    from attncli.api import solve, solve_averaged
-
-    solve_it = solve_averaged if request.averaged else solve
-    with progress_bar(quiet=run.quiet) as progress:
-        return solve_it(problem, names, threads=run.threads, into=into, progress=progress)
-
-
-def _tables(
-    asked: Asked,
-    request: Request,
-    held: Mapping[str, npt.NDArray[Any] | None],
-    summaries: Summaries,
-    limits: Limits,
-    run: RunOptions,
-) -> Iterator[Text]:
+def _tables(asked: Asked, request: Request, held: Arrays, summaries: Summaries) -> Iterator[Text]:
     """Yield the tables of inputs and outputs, and of the summaries."""
     from attncli.view.answer import answer_parts, by_head
 
-    problem, mean = asked.problem, request.averaged
-    part, answer = problem, None
+    problem, options, limits = asked.problem, request.options, request.options.limits
+    part, answer, mean = problem, None, options.average_heads
     if missing := [name for name, array in held.items() if array is None]:
-        part, answer = _part_shown(problem, missing, limits, run, averaged=mean)
+        part, answer = _part_shown(problem, missing, options)
     arrays = {
         name: by_head(part, name, getattr(answer, name), mean=mean)
         if array is None
@@ -291,12 +209,13 @@ def _tables(
 
 
 def _part_shown(
-    problem: Problem, names: Sequence[str], limits: Limits, run: RunOptions, *, averaged: bool
+    problem: Problem, names: Sequence[str], options: OutputOptions
 ) -> tuple[Problem, Attention]:
     """Return the batch entries, heads and queries of a large problem that tables show, solved."""
     from attncli.engine import attend
     from attncli.engine.averaging import average_weights
 
+    averaged, limits = options.average_heads, options.limits
     batches, heads, queries, _ = problem.shape
     most = limits.heads or batches * heads
     some = heads if averaged else min(heads, most)
@@ -304,7 +223,7 @@ def _part_shown(
     rows = 0, min(queries, limits.rows or queries)
     part = problem.select(batch=range(entries), head=range(some), rows=rows)
     others = [name for name in names if not (averaged and name == "weights")]
-    answer = attend(part, others, threads=run.threads)[0]
+    answer = attend(part, others, threads=options.threads)[0]
     if len(others) < len(names):
-        answer = replace(answer, weights=average_weights(part, threads=run.threads)[0])
+        answer = replace(answer, weights=average_weights(part, threads=options.threads)[0])
     return part, answer

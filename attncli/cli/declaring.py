@@ -1,15 +1,21 @@
-"""How an option is declared: a field of a dataclass with its name, its words and how it is read."""
+"""How an option is declared: its name, its words, how it is read, and what it does not go with."""
 
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from copy import copy
+from math import inf
+from typing import Any, NamedTuple, Self
 
 from typer import Argument, BadParameter, Option
 
+from attncli.errors import UsageError
+from attncli.errors.names import gradient_name
+from attncli.errors.text import did_you_mean
+
 __all__ = [
     "HEADINGS", "JUDGING", "LABELS", "LIST", "MOST_USED", "PICTURE", "RULES", "RUN", "SCORES",
-    "SELF", "SHAPES", "SHOWN",
-    "count", "file_argument", "list_of", "number", "number_option", "one_of", "option", "positive",
-    "switch", "whole",
+    "SELF", "SHAPES", "SHOWN", "Options", "Rule",
+    "argument", "between", "by_name", "count", "list_of", "number",
+    "number_option", "one_of", "option", "read_by", "switch",
 ]  # fmt: skip
 
 # The headings of the help, and what stands for the value of an option.
@@ -31,39 +37,130 @@ HEADINGS = (
 LIST = "LIST or FILE"
 
 
+class Declared(NamedTuple):
+    """An option in the class of its group: its default, and what Typer is told of it."""
+
+    default: Any
+    told: Any
+
+
+class Rule(NamedTuple):
+    """Options that need another one, or exclude others, and why.
+
+    Several names stand in one text, with blanks between them.
+    """
+
+    options: str
+    why: str
+    needs: str = ""
+    excludes: str = ""
+
+
+class Options:
+    """Options of a command, an attribute each.
+
+    A subclass declares some of them; a command inherits from the groups that it takes. Dataclasses
+    would take half a millisecond of start-up for each method that they make.
+
+    Raises
+    ------
+    UsageError
+        Two options do not go together, or one needs another: the ``COMBINATIONS`` of a group.
+    """
+
+    COMBINATIONS: tuple[Rule, ...] = ()
+
+    def __init__(self, **values: Any) -> None:
+        usual = {name: one.default for name, one in self.declared().items()}
+        vars(self).update(usual | values)
+        for kind in type(self).__mro__:
+            for rule in vars(kind).get("COMBINATIONS", ()):
+                self._hold(rule)
+
+    @classmethod
+    def declared(cls) -> dict[str, Declared]:
+        """Return the declaration of each option, by its name."""
+        found: dict[str, Declared] = {}
+        for kind in cls.__mro__:
+            for name, value in vars(kind).items():
+                if isinstance(value, Declared):
+                    found.setdefault(name, value)
+        return found
+
+    def given(self) -> dict[str, Any]:
+        """Return the options whose values are not the defaults, by name."""
+        return {
+            name: value
+            for name, one in self.declared().items()
+            if (value := vars(self)[name]) not in (one.default, [])
+        }
+
+    def but(self, **changes: Any) -> Self:
+        """Return a copy with other values of some options."""
+        made = copy(self)
+        vars(made).update(changes)
+        return made
+
+    def refuse(self, names: str, why: str, hint: str | None = None) -> None:
+        """Raise an error where one of these options is given."""
+        for name in names.split():
+            if name in self.given():
+                raise UsageError(f"{self._words(name)} {why}", hint=hint)
+
+    def _hold(self, rule: Rule) -> None:
+        if rule.needs and rule.needs not in self.given():
+            self.refuse(rule.options, f"needs --{rule.needs}: {rule.why}")
+        for name in rule.options.split() if rule.excludes else ():
+            if name in self.given():
+                self.refuse(rule.excludes, f"does not go with {self._words(name)}: {rule.why}")
+
+    def _words(self, name: str) -> str:
+        """Return an option as it was given, with its value where that is one of a few words."""
+        flag, value = f"--{name.replace('_', '-')}", vars(self)[name]
+        chosen = isinstance(value, str) and self.declared()[name].told.metavar is None
+        return f"{flag} {value}" if chosen else flag
+
+
 def option(
     panel: str, metavar: str | None, words: str, *names: str, default: Any = None, **more: Any
 ) -> Any:
-    """Return the field of an option: its heading, what its value is called, its help and its names.
+    """Declare an option: its heading, what its value is called, its help and its names.
 
     Without a ``metavar``, Typer names the value. Without names, the
-    option has that of the field. The rest is as Typer's `Option` takes it.
+    option has that of the attribute. The rest is as Typer's `Option` takes it.
     """
-    told = Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)
-    return field(default=default, metadata={"option": told})
+    return Declared(
+        default, Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)
+    )
 
 
 def switch(panel: str, words: str, *names: str) -> Any:
-    """Return the field of an option without a value."""
+    """Declare an option without a value."""
     return option(panel, None, words, *names, default=False)
 
 
 def count(
-    panel: str, metavar: str, words: str, *, least: int | None = None, most: int | None = None
+    panel: str,
+    metavar: str,
+    words: str,
+    *,
+    least: float = -inf,
+    most: float = inf,
+    default: int | None = None,
 ) -> Any:
-    """Return the field of a whole number."""
-    return option(panel, metavar, words, parser=whole(least, most))
+    """Declare a whole number."""
+    return option(panel, metavar, words, parser=_whole(least, most), default=default)
 
 
 def number_option(panel: str, words: str) -> Any:
-    """Return the field of a number."""
+    """Declare a number."""
     return option(panel, "NUMBER", words, parser=number)
 
 
-def file_argument(words: str) -> Any:
-    """Return the field of the files of a command."""
-    told = Argument(metavar="[FILES]...", help=words, rich_help_panel="Files", show_default=False)
-    return field(default=None, metadata={"option": told})
+def argument(words: str, metavar: str = "[FILES]...") -> Any:
+    """Declare what is given without the name of an option."""
+    told = Argument(metavar=metavar, help=words, rich_help_panel="Files", show_default=False)
+    return Declared(None, told)
 
 
 def number(text: str) -> float:
@@ -71,7 +168,7 @@ def number(text: str) -> float:
     from attncli.loading.number import NumberOverflowError, parse_number
 
     try:
-        found = parse_number(text)
+        found = parse_number(str(text))
     except NumberOverflowError as error:
         raise BadParameter(str(error)) from None
     if found is None:
@@ -79,29 +176,62 @@ def number(text: str) -> float:
     return found
 
 
-def positive(text: str) -> float:
-    """Read a number that is not negative."""
-    found = number(text)
-    if not found >= 0:
-        raise BadParameter(f"expected a number of at least 0; found {text}")
+def between(least: float, most: float = inf) -> Callable[[str], float]:
+    """Return how a number of a range is read."""
+    return lambda text: _in_range(number(text), least, most)
+
+
+def _whole(least: float, most: float) -> Callable[[str], float]:
+    """Return how a whole number is read, in the digits 0 to 9."""
+
+    def integer(text: str) -> float:
+        from attncli.errors.text import whole_number
+
+        found = whole_number(str(text))
+        if found is None:
+            raise BadParameter(f"expected a whole number; found {text!r}")
+        return _in_range(found, least, most)
+
+    return integer
+
+
+def _in_range(found: float, least: float, most: float) -> float:
+    if not least <= found <= most:
+        limits = f"of at least {least}" if most == inf else f"from {least} to {most}"
+        raise BadParameter(f"expected a number {limits}; found {found}")
     return found
 
 
-def whole(least: int | None = None, most: int | None = None) -> Any:
-    """Return how a whole number is read, in the digits 0 to 9."""
+def by_name(
+    flag: str, words: Iterable[str] | None, names: Collection[str], usual: str
+) -> dict[str, str]:
+    """Read values that are given as [NAME=]VALUE, by name; one without a name is the usual one.
 
-    def integer(text: str) -> int:
-        from attncli.errors.text import whole_number
+    Gradients may be spelled in any usual way. A path may have an equals sign.
+    """
+    found: dict[str, str] = {}
+    for word in words or ():
+        name, separator, value = word.partition("=")
+        full = gradient_name(name) or name
+        if not separator or (full not in names and not name.isidentifier()):
+            full, value = usual, word
+        if full not in {*names, usual}:
+            raise UsageError(
+                f"{flag} {word}: expected a name of {', '.join(names)}; found {name!r}",
+                hint=did_you_mean(name, names) or f"for a file of that name write ./{word}",
+            )
+        if full in found:
+            raise UsageError(f"{flag} is given twice for {full}: {found[full]} and {value}")
+        found[full] = value
+    return found
 
-        found = whole_number(text)
-        if found is None:
-            raise BadParameter(f"expected a whole number; found {text!r}")
-        if (least is not None and found < least) or (most is not None and found > most):
-            limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-            raise BadParameter(f"expected a number {limits}; found {text}")
-        return found
 
-    return integer
+def read_by(parser: Callable[[str], Any], flag: str, text: str) -> Any:
+    """Read a part of the value of an option."""
+    try:
+        return parser(text)
+    except BadParameter as error:
+        raise UsageError(f"{flag}: {error.message}") from None
 
 
 def one_of(*words: str) -> Any:

@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attncli import __version__
+from attncli.cli.declaring import RUN
+from attncli.cli.terminal import note
 from attncli.errors import UsageError
 from attncli.errors.text import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from matplotlib.figure import Figure
 
-    from attncli.cli.options import AverageOptions, ProblemOptions
+    from attncli.cli.options import ScreenOptions
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["Kind", "as_metadata", "figure_kind", "refuse_unknown_map", "write_figure"]
+__all__ = ["Kind", "figure_kind", "refuse_unknown_map", "write_figure"]
 
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
@@ -59,27 +61,8 @@ def refuse_unknown_map(name: str | None) -> None:
         raise UsageError(f"--cmap: there is no colour map {name!r} in matplotlib", hint=hint)
 
 
-def as_metadata(
-    options: ProblemOptions, others: Mapping[str, object], average: AverageOptions
-) -> dict[str, str]:
-    """Return what was asked for, by the names of the options; what was not is left out."""
-    asked = {**options.given(), **others, "files": options.files, "without": options.without}
-    if average.average_heads:
-        asked |= vars(average)
-    return {
-        name: " ".join(value) if isinstance(value, list) else str(value)
-        for name, value in asked.items()
-        if value is not None
-    }
-
-
-def write_figure(
-    picture: Picture, path: str, kind: Kind, options: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Draw a picture into a file; return what its reader must know, a sentence each.
-
-    What was asked for, `options`, goes into the file's metadata.
-    """
+def write_figure(picture: Picture, path: str, kind: Kind, options: ScreenOptions) -> None:
+    """Draw a picture into a file, with the options that were given as metadata."""
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw
     from attncli.view.figure.render import render
@@ -87,7 +70,7 @@ def write_figure(
 
     _refuse_too_much(picture)
     # Nothing here differs between two equal runs: same input, same bytes.
-    metadata = {"Software": f"attncli {__version__}", "what": picture.look.what, **options}
+    metadata = {"Software": f"attncli {__version__}", "what": picture.look.what, **_told(options)}
     try:
         drawn = draw(picture)
         if kind == "png":
@@ -104,7 +87,17 @@ def write_figure(
         raise UsageError(f"--math: {' '.join(str(error).split())}") from None
     with whole_file(path) as stream:
         stream.write(data)
-    return tuple(_notes(drawn.picture, kind))
+    for words in _notes(drawn.picture, kind):
+        note(words, quiet=options.quiet)
+
+
+def _told(options: ScreenOptions) -> dict[str, str]:
+    declared = options.declared()
+    return {
+        name: " ".join(value) if isinstance(value, list) else str(value)
+        for name, value in options.given().items()
+        if name not in ("out", "diff") and declared[name].told.rich_help_panel != RUN
+    }
 
 
 def _refuse_too_much(picture: Picture) -> None:

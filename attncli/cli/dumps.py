@@ -2,54 +2,47 @@
 
 from __future__ import annotations
 
-import copy
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncli.cli.question import is_folder
-from attncli.cli.terminal import console, limits, print_document, progress_bar
+from attncli.cli.terminal import limits, print_document, print_parts
 from attncli.errors import AttnError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from attncli.cli.options import CheckOptions, ProblemOptions, RunOptions
+    from attncli.cli.check import CheckOptions
     from attncli.referee.report import CheckReport
     from attncli.view.dumps import Judged
 
-__all__ = [
-    "dump_files",
-    "judge_files",
-    "judge_it",
-    "judged_members",
-    "options_of",
-    "tell_all",
-]
+__all__ = ["dump_files", "judge_it", "of_one_file", "options_of", "tell_all"]
 
 # Files of a folder that can hold inputs and outputs together.
 _ENDINGS = {".npz", ".safetensors"}
+# An output of the file itself: #out, or weights=#w.
+_MEMBER = re.compile(r"([\w.]+=)?#")
 
 
-def dump_files(options: ProblemOptions, judging: CheckOptions) -> list[str]:
+def dump_files(options: CheckOptions) -> list[str]:
     """Return the files to be judged one by one; empty where the files are those of one problem.
 
     A folder stands for its dumps, unless --layer or --call choose one. Several files are dumps if
     --expect is not given, or names a member of each: ``#out``.
     """
+    from attncli.loading.source import is_folder
+
     files = options.files or []
     chosen = options.layer is not None or options.call is not None
-    if not judging.expect:
+    if not options.expect:
         _refuse_missing(files)
     if len(files) == 1 and is_folder(files[0]) and not chosen:
         return _in_folder(files[0])
-    of_members = all(
-        "#" in word and not word.partition("#")[0].rpartition("=")[2]
-        for word in judging.expect or []
-    )
-    if not of_members or (len(files) < 2 and not judging.expect):
+    of_members = all(map(_MEMBER.match, options.expect or ()))
+    if not of_members or (len(files) < 2 and not options.expect):
         return []
-    if not judging.expect and not all(is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
+    if not options.expect and not all(is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
         return []  # Q K V, of which an output is missing
     return [each for file in files for each in (_in_folder(file) if is_folder(file) else [file])]
 
@@ -69,18 +62,30 @@ def _in_folder(folder: str) -> list[str]:
     return found
 
 
-def options_of(
-    file: str, options: ProblemOptions, judging: CheckOptions
-) -> tuple[ProblemOptions, CheckOptions]:
-    """Return the options of a run that judges one file, by default what `judged_members` finds."""
-    own, judged = copy.copy(options), copy.copy(judging)
-    own.files = [file]
-    named = [word.replace("#", f"{file}#", 1) for word in judging.expect or ()]
-    judged.expect = named or judged_members(file)
-    return own, judged
+def options_of(file: str, options: CheckOptions) -> CheckOptions:
+    """Return the options of a run that judges one file, by default what `_judged_members` finds."""
+    named = [
+        word.replace("#", f"{file}#", 1) if _MEMBER.match(word) else word
+        for word in options.expect or ()
+    ]
+    return options.but(files=[file], expect=named or _judged_members(file))
 
 
-def judged_members(file: str) -> list[str]:
+def of_one_file(options: CheckOptions) -> CheckOptions:
+    """Return the options with the file that they choose of a folder, and what it has to judge."""
+    from attncli.gather import dump_file
+    from attncli.loading.source import is_folder
+
+    files = options.files or []
+    if files and is_folder(files[0]):
+        file = dump_file(files[0], options.layer, options.call)
+        return options_of(file, options.but(layer=None, call=None))
+    # Without a gradient, the file may be the query.
+    found = _judged_members(files[0]) if len(files) == 1 and not options.expect else []
+    return options.but(expect=found) if any("=" in word for word in found) else options
+
+
+def _judged_members(file: str) -> list[str]:
     """Return what a file has to judge: its ``out``, and the gradients that it holds."""
     from attncli.errors.names import GRADIENTS, gradient_name
     from attncli.loading import headers
@@ -92,43 +97,28 @@ def judged_members(file: str) -> list[str]:
     return words if words and "out" not in names else [f"{file}#out", *words]
 
 
-def judge_files(
-    files: Sequence[str], judge: Callable[[str], CheckReport], run: RunOptions
-) -> list[Judged]:
-    """Judge one file after the other; an error of one does not hide the others."""
-    found = []
-    with progress_bar(f"judging {len(files)} files", quiet=run.quiet) as told:
-        for number, file in enumerate(files):
-            if told is not None:
-                told(number, len(files))
-            found.append(judge_it(file, judge))
-    return found
-
-
-def judge_it(file: str, judge: Callable[[str], CheckReport]) -> Judged:
+def judge_it(file: str, judge: Callable[[], CheckReport]) -> Judged:
     """Return the report on a file, or the error that kept it from being judged."""
     from attncli.view.dumps import Judged
 
     try:
-        return Judged(file, judge(file))
+        return Judged(file, judge())
     except AttnError as error:
         return Judged(file, error=error)
 
 
-def tell_all(found: Sequence[Judged], judging: CheckOptions, run: RunOptions) -> None:
+def tell_all(found: Sequence[Judged], options: CheckOptions) -> None:
     """Print the table or the JSON of many reports, and write the JUnit file."""
     from attncli.view.dumps import as_dict, as_junit, table_parts
 
-    if judging.junit is not None:
+    if options.junit is not None:
         from attncli.save.files import whole_file
 
-        with whole_file(judging.junit) as stream:
+        with whole_file(options.junit) as stream:
             stream.write(as_junit(found))
-    if judging.format == "json":
+    if options.format == "json":
         from attncli.errors.text import json_text
 
         print_document(json_text(as_dict(found)))
         return
-    screen = console(run.color)
-    for part in table_parts(found, limits(run.color)):
-        screen.print(part)
+    print_parts(table_parts(found, limits(options.color)), options.color)

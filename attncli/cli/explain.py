@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from attncli.cli.declaring import MOST_USED, SHOWN, count, option
 from attncli.cli.options import (
     DigitsOptions,
-    ExplainOptions,
+    Formatted,
     PickOneOptions,
-    ProblemOptions,
-    RunOptions,
+    QuestionOptions,
 )
-from attncli.cli.question import ask_whole
-from attncli.cli.terminal import advice, console, limits, print_document
+from attncli.cli.question import ask
+from attncli.cli.terminal import advice, limits, print_document, print_parts
 from attncli.errors import UsageError
 from attncli.errors.names import SCHEMA
 from attncli.errors.text import json_text
@@ -22,18 +22,38 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
-
 # Each key has a number for each component of query and key.
 _USUAL, _MOST_UNASKED = 12, 1000
 
 
-def explain(
-    telling: ExplainOptions,
-    pick: PickOneOptions,
-    digits: DigitsOptions,
-    options: ProblemOptions,
-    run: RunOptions,
-) -> None:
+class ExplainOptions(Formatted, PickOneOptions, DigitsOptions, QuestionOptions):
+    """Which queries are explained, and how."""
+
+    query: str = option(
+        MOST_USED,
+        "I or LABEL",
+        "The query, counted from 0 (-1 is the last one), or its label; several with commas (0,2 "
+        "or cat,sat) or a range (0:3, without 3).",
+        default="0",
+    )
+    format: Literal["text", "markdown", "json"] = option(
+        MOST_USED,
+        None,
+        "Format of the explanation; markdown has LaTeX formulas.",
+        "--format",
+        "-f",
+        default="text",
+    )
+    keys: int | None = count(
+        SHOWN,
+        "N",
+        "Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: 12, or "
+        "all if there are at most 13; in JSON all if there are at most 1,000.",
+        least=0,
+    )
+
+
+def explain(options: ExplainOptions) -> None:
     """Explain one query, with every number on its way.
 
     The explanation shows the products, the scores, why a key is hidden, the exponentials, the
@@ -47,70 +67,56 @@ def explain(
     from attncli.explanation.explaining import explain as explained
     from attncli.explanation.explaining import query_indices
 
-    if telling.format != "json":
-        _refuse_no_decimals(digits)
-    with advice(quiet=run.quiet):
-        question = ask_whole(options, pick, run, example=telling.format != "json")
-        problem, (batch, head) = question.problem, question.picked.place(0, 0)
+    if options.format == "json":
+        options.tell_of_all("json")
+    elif not options.digits:
+        raise UsageError(
+            "--digits: expected a number from 1 to 17 for explain; found 0",
+            hint="its formulas do not add up without decimals: --digits 2 shows two",
+        )
+    with advice(quiet=options.quiet):
+        # The other heads stay: an output projection adds them up.
+        problem = ask(options.but(batch=None, head=None), example=options.format != "json").problem
+        batch, head = options.among(problem.shape[:2], problem.layout.weight_axes).place(0, 0)
         explanations = [
             explained(
                 problem,
                 query=query,
                 batch=batch or 0,
                 head=head or 0,
-                keys=_told_keys(telling, problem.shape[3]),
-                threads=run.threads,
+                keys=_most_keys(options, problem.shape[3]),
+                threads=options.threads,
             )
-            for query in query_indices(problem, telling.query)
+            for query in query_indices(problem, options.query)
         ]
-    _print(explanations, telling, digits, run)
+    _print(explanations, options)
 
 
-def _told_keys(telling: ExplainOptions, count: int) -> int | None:
-    """Return how many of so many keys are told one by one; None for all."""
-    usual = _USUAL
+def _most_keys(options: ExplainOptions, count: int) -> int | None:
+    """Return how many keys have lines of their own; None for all."""
+    if options.keys is not None:
+        return options.keys or None
     # To say that one is left out takes the line that it would take.
-    if count <= _USUAL + 1 or (telling.format == "json" and count <= _MOST_UNASKED):
-        usual = 0
-    return (usual if telling.keys is None else telling.keys) or None
+    all_of_them = _MOST_UNASKED if options.format == "json" else _USUAL + 1
+    return None if count <= all_of_them else _USUAL
 
 
-def _refuse_no_decimals(digits: DigitsOptions) -> None:
-    if not digits.decimals:
-        raise UsageError(
-            "--digits: expected a number from 1 to 17 for explain; found 0",
-            hint="its formulas do not add up without decimals: --digits 2 shows two",
-        )
-
-
-def _print(
-    explanations: list[Explanation],
-    telling: ExplainOptions,
-    digits: DigitsOptions,
-    run: RunOptions,
-) -> None:
-    if telling.format == "json":
+def _print(explanations: list[Explanation], options: ExplainOptions) -> None:
+    if options.format == "json":
         from attncli.explanation.mapping import as_dict
 
-        digits.tell_of_all("json", quiet=run.quiet)
         told = [as_dict(each) for each in explanations]
-        print_document(
-            json_text(told[0] if len(told) == 1 else {"schema": SCHEMA, "queries": told})
-        )
-    elif telling.format == "markdown":
+        document = told[0] if len(told) == 1 else {"schema": SCHEMA, "queries": told}
+        print_document(json_text(document))
+    elif options.format == "markdown":
         from attncli.explanation.markdown import as_markdown
 
-        texts = [as_markdown(each, digits=digits.decimals) for each in explanations]
+        texts = [as_markdown(each, digits=options.digits) for each in explanations]
         print_document("\n".join(texts).rstrip("\n"))
     else:
-        _print_text(explanations, digits, run)
+        from attncli.explanation.terminal import renderable
 
-
-def _print_text(explanations: list[Explanation], digits: DigitsOptions, run: RunOptions) -> None:
-    from attncli.explanation.terminal import renderable
-
-    screen, shown = console(run.color), limits(run.color)._replace(digits=digits.decimals)
-    for number, each in enumerate(explanations):
-        if number:
-            screen.print("")
-        screen.print(renderable(each, shown))
+        shown = limits(options.color)._replace(digits=options.digits)
+        for number, each in enumerate(explanations):
+            parts = [renderable(each, shown)]
+            print_parts(["", *parts] if number else parts, options.color)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from attncli.cli.declaring import MOST_USED, SHAPES, file_argument, option
+from attncli.cli.declaring import MOST_USED, argument, option
 from attncli.cli.ending import WRONG
-from attncli.cli.options import Formatted, ScreenOptions, json_switch
-from attncli.cli.question import is_folder
-from attncli.cli.terminal import advice, console, limits, piped_in, print_document, say_error
+from attncli.cli.options import Formatted, ProblemOptions, ScreenOptions
+from attncli.cli.terminal import advice, limits, piped_in, print_document, print_parts, say_error
 from attncli.errors import AttnError, UsageError
 from attncli.errors.names import SCHEMA
 from attncli.errors.text import counted, json_text, printable
@@ -23,18 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
-@dataclass(eq=False, repr=False)
-class InfoOptions(Formatted):
+class InfoOptions(Formatted, ScreenOptions):
     """Which files, and how they are told."""
 
-    files: list[str] | None = file_argument(
+    files: list[str] | None = argument(
         "Files of numbers, checkpoints, pictures by attncli. - is standard input, FILE#NAME one "
         "member of a file. Default: what is piped in."
     )
     format: Literal["table", "json"] = option(
         MOST_USED, None, "json is for scripts.", "--format", "-f", default="table"
     )
-    json: bool = json_switch(MOST_USED)
     numbers: bool = option(
         MOST_USED,
         None,
@@ -43,14 +39,10 @@ class InfoOptions(Formatted):
         "--numbers/--no-numbers",
         default=True,
     )
-    dtype: Literal["bfloat16"] | None = option(
-        SHAPES,
-        None,
-        "Read 2-byte elements of NPY and NPZ files as bfloat16, unless they are float16.",
-    )
+    dtype: Literal["bfloat16"] | None = ProblemOptions.dtype
 
 
-def info(options: InfoOptions, screen: ScreenOptions) -> None:
+def info(options: InfoOptions) -> None:
     """Show shape, dtype, range and members of files.
 
     It also lists the attention layers of a checkpoint, each with the --checkpoint argument to
@@ -62,31 +54,26 @@ def info(options: InfoOptions, screen: ScreenOptions) -> None:
 
     Example: attncli info layer.npz q.csv weights.png
     """
+    from attncli.gather import recorded_calls
     from attncli.loading import refuse_two_streams
+    from attncli.loading.source import is_folder
 
     files = options.files or (["-"] if piped_in() else [])
     if not files:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
     refuse_two_streams(files)
-    folders = {file: calls for file in files if (calls := _calls_of(file))}
+    folders = {f: calls for f in files if is_folder(f) and (calls := recorded_calls(f))}
     files = [file for file in files if file not in folders]
-    with advice(quiet=screen.quiet):
+    with advice(quiet=options.quiet):
         found, errors = _inspected(files, options)
     if options.format == "json":
         _print_json(found, folders)
     else:
-        _print_tables(found, folders, screen.color)
+        _print_tables(found, folders, options.color)
     for error in errors:
         say_error(error)
     if errors:
         raise typer.Exit(WRONG)
-
-
-def _calls_of(file: str) -> list[dict[str, Any]]:
-    """Return the recorded calls of a folder; none of anything else."""
-    from attncli.gather import recorded_calls
-
-    return recorded_calls(file) if is_folder(file) else []
 
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
@@ -137,11 +124,9 @@ def _print_tables(
     from attncli.view.dumps import calls_table
     from attncli.view.info import info_parts
 
-    screen, shown = console(color), limits(color)
+    shown = limits(color)
     for each in found:
-        for part in info_parts(each, _layers(each), shown):
-            screen.print(part)
+        print_parts(info_parts(each, _layers(each), shown), color)
     for folder, calls in folders.items():
-        screen.print(f"{printable(folder)}: {counted(len(calls), 'recorded call')}")
-        for part in calls_table(calls, shown):
-            screen.print(part)
+        title = f"{printable(folder)}: {counted(len(calls), 'recorded call')}"
+        print_parts([title, *calls_table(calls, shown)], color)

@@ -1,27 +1,67 @@
-"""Several layers: each by itself, or what comes through all of them."""
+"""What is shown of one problem, of several layers, or of words made of subwords."""
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
-from attncli.cli.options import PickOptions
 from attncli.cli.question import Asked, ask_or_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-    from attncli.cli.options import ProblemOptions, RunOptions
+    from attncli.cli.options import MergeOptions, QuestionOptions
     from attncli.gather import Finished
+    from attncli.gather.finished import Kind
 
-__all__ = ["computed", "each_layer", "rolled"]
+__all__ = ["ask_or_join", "computed", "layers_of"]
 
 
-def each_layer(
-    options: ProblemOptions, pick: PickOptions, run: RunOptions
+def ask_or_join(
+    options: MergeOptions,
+    rollout: str | None = None,
+    *,
+    more: Sequence[str] = (),
+    kind: Kind = "weights",
+    saved: bool = False,
+    example: bool = True,
+) -> Asked | Finished:
+    """Return a problem or finished weights: what the files hold, rolled out, joined to words.
+
+    ``rollout`` is that of --rollout; the others are as for `attncli.cli.question.ask_or_read`.
+    """
+    asked: Asked | Finished
+    if rollout is not None:
+        asked = _rolled(options, residual=rollout == "half")
+    else:
+        # Heads are picked of words afterwards.
+        whole = options.but(batch=None, head=None) if options.merge else options
+        asked = ask_or_read(whole, more=more, kind=kind, saved=saved, example=example)
+    return _joined(asked, options)
+
+
+def layers_of(
+    options: MergeOptions, rollout: str | None
 ) -> Iterator[tuple[int, str, Asked | Finished]]:
+    """Yield number, module and `ask_or_join` of each layer, or of all of them rolled out."""
+    if rollout is not None:
+        yield 0, "", ask_or_join(options, rollout)
+        return
+    whole = options.but(batch=None, head=None) if options.merge else options
+    for number, name, asked in _each_layer(whole):
+        yield number, name, _joined(asked, options)
+
+
+def _joined(asked: Asked | Finished, options: MergeOptions) -> Asked | Finished:
+    if options.merge is None:
+        return asked
+    from attncli.cli.merging import merged
+
+    return merged(asked, options)
+
+
+def _each_layer(options: QuestionOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
     """Yield the number, the module and the problem or the weights of each layer.
 
     There are several in a folder of recorded calls, and in a file of five axes, unless one of
@@ -32,19 +72,10 @@ def each_layer(
     files = options.files or []
     found = layers_in(files[0]) if len(files) == 1 and options.layer is None else {}
     for number, name in found.items() or [(options.layer, "")]:
-        one = copy.copy(options)
-        one.layer = number
-        yield number or 0, name, ask_or_read(one, pick, run, saved=True)
+        yield number or 0, name, ask_or_read(options.but(layer=number), saved=True)
 
 
-def rolled(options: ProblemOptions, run: RunOptions, *, residual: bool = True) -> Finished:
-    """Return the rollout of all layers; several files hold a layer each.
-
-    Raises
-    ------
-    ShapeError, UsageError
-        As `attncli.summaries.rollout.rollout`.
-    """
+def _rolled(options: QuestionOptions, *, residual: bool) -> Finished:
     import numpy as np
 
     from attncli.numerics.indices import EVERYTHING
@@ -53,12 +84,10 @@ def rolled(options: ProblemOptions, run: RunOptions, *, residual: bool = True) -
     layers: list[Finished] = []
 
     def each() -> Iterator[tuple[str, npt.NDArray[np.floating]]]:
-        apart: list[list[str]] = [[file] for file in options.files or ()]
-        for files in apart or [[]]:
-            one = copy.copy(options)
-            one.files = files
-            for _, _, asked in each_layer(one, PickOptions(), run):
-                layer = computed(asked, run)
+        # Several files hold a layer each.
+        for files in [[file] for file in options.files or ()] or [[]]:
+            for _, _, asked in _each_layer(options.but(files=files, batch=None, head=None)):
+                layer = computed(asked, options)
                 layers.append(layer._replace(values=np.empty(0), hidden=None))
                 yield layer.name, layer.checked("weights", EVERYTHING)
 
@@ -74,7 +103,7 @@ def rolled(options: ProblemOptions, run: RunOptions, *, residual: bool = True) -
     )
 
 
-def computed(asked: Asked | Finished, run: RunOptions) -> Finished:
+def computed(asked: Asked | Finished, options: QuestionOptions) -> Finished:
     """Return the weights of a problem as if they had been finished before."""
     import numpy as np
 
@@ -84,15 +113,14 @@ def computed(asked: Asked | Finished, run: RunOptions) -> Finished:
     if not isinstance(asked, Asked):
         return asked
     problem = asked.problem
-    answer = solve(problem, ("weights", "scores"), threads=run.threads)
-    weights, scores = np.asarray(answer.weights), np.asarray(answer.scores)
+    answer = solve(problem, ("weights", "scores"), threads=options.threads)
     return Finished(
-        weights,
+        np.asarray(answer.weights),
         " ".join(asked.inputs) or "the example",
         asked.inputs,
         problem.query_labels,
         problem.key_labels,
         asked.bfloat16,
         problem.layout.weight_axes == "b",
-        np.isneginf(scores),
+        np.isneginf(np.asarray(answer.scores)),
     )

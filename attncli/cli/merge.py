@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -11,7 +10,7 @@ from attncli.cli.declaring import (
     LIST,
     MOST_USED,
     SHAPES,
-    file_argument,
+    argument,
     number,
     one_of,
     option,
@@ -42,11 +41,10 @@ def _base(text: str) -> float:
     return base
 
 
-@dataclass(eq=False, repr=False)
-class PartOptions:
+class PartOptions(ScreenOptions):
     """The parts, and where the whole goes."""
 
-    files: list[str] | None = file_argument(
+    files: list[str] | None = argument(
         "Files that hold context (or out) and lse of the same queries over parts of the keys: "
         "NPZ, safetensors, JSON, YAML. compute --show context,lse --save part.npz writes one."
     )
@@ -80,7 +78,7 @@ class PartOptions:
     )
 
 
-def merge(parts: PartOptions, screen: ScreenOptions) -> None:
+def merge(options: PartOptions) -> None:
     """Merge results over parts of the keys into the result over all of them.
 
     Each part has its own softmax: the whole is the mean of the contexts, weighted by exp(lse). A
@@ -96,36 +94,36 @@ def merge(parts: PartOptions, screen: ScreenOptions) -> None:
     from attncli.save.files import refuse_inputs, refuse_unwritable
     from attncli.save.formats import Results
 
-    files = parts.files or []
+    files = options.files or []
     if not files:
         raise UsageError("merge needs files", hint="attncli merge part*.npz --save whole.npz")
     if twice := sorted({file for file in files if files.count(file) > 1}):
         raise UsageError(f"{first_few([*map(printable, twice)])} is given twice")
-    if not parts.save:
+    if not options.save:
         raise UsageError("merge writes the whole into a file: --save whole.npz")
     names = ("context", "lse")
-    saves = [save_of(text, names, chosen=False) for text in parts.save]
+    saves = [save_of(text, names, chosen=False) for text in options.save]
     if others := {name for save in saves for name in save.names} - {*names}:
         raise UsageError(f"--save: merge gives context and lse; found {', '.join(sorted(others))}")
     if any(save.format == "zarr" for save in saves):
         raise UsageError("--save: merge writes no Zarr: name an .npz or .npy file")
     refuse_inputs([save.path for save in saves], files)
     refuse_unwritable(save.path for save in saves)
-    sinks = None if parts.sinks is None else _numbers("sinks", parts.sinks)
-    read = [_read(file, parts.layout) for file in files]
+    sinks = None if options.sinks is None else _numbers("sinks", options.sinks)
+    read = [_read(file, options.layout) for file in files]
     _refuse_unlike(files, read)
     whole = merged(
         [(context, lse) for context, lse, _ in read],
         sinks=sinks,
-        sinks_in=parts.sinks_in or ("one" if sinks is None else "none"),
-        lse_base=parts.lse_base,
+        sinks_in=options.sinks_in or ("one" if sinks is None else "none"),
+        lse_base=options.lse_base,
     )
     form = read[0][2]
     arrays = {"context": form.join(whole.context), "lse": form.drop(whole.lse)}  # type: ignore[arg-type]
     results = [(save, Results({name: arrays[name] for name in save.names})) for save in saves]
     write(results)
     shape = shape_text(arrays["context"].shape)
-    note(f"{counted(len(files), 'part')} merged: context {shape} and lse", quiet=screen.quiet)
+    note(f"{counted(len(files), 'part')} merged: context {shape} and lse", quiet=options.quiet)
 
 
 def _numbers(name: str, text: str) -> Any:

@@ -10,7 +10,7 @@ from attncli.errors import ShapeError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.cli.options import MergeOptions, RunOptions
+    from attncli.cli.options import MergeOptions
     from attncli.cli.question import Asked
     from attncli.gather import Finished
     from attncli.summaries.words import Words
@@ -20,7 +20,7 @@ __all__ = ["merged"]
 _OF_WORDS = "subwords joined (summed over keys, averaged over queries)"
 
 
-def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Finished:
+def merged(asked: Asked | Finished, options: MergeOptions) -> Finished:
     """Return the weights of words, as if they had been finished before.
 
     Raises
@@ -33,9 +33,9 @@ def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Fin
     from attncli.numerics.indices import EVERYTHING
     from attncli.summaries.words import merged_hidden, merged_weights
 
-    asked = computed(asked, run)
+    asked = computed(asked, options)
     weights, hidden = asked.checked("weights", EVERYTHING), asked.hidden_cells(EVERYTHING)
-    groups, file = _groups(merge), [] if merge.merge == "words" else [str(merge.merge)]
+    groups, file = _groups(options), [] if options.merge == "words" else [str(options.merge)]
     queries = _words("queries", asked.query_labels, weights.shape[-2], groups)
     keys = _words("keys", asked.key_labels, weights.shape[-1], groups)
     shape = *asked.values.shape[:-2], len(queries.names), len(keys.names)
@@ -51,14 +51,14 @@ def merged(asked: Asked | Finished, merge: MergeOptions, run: RunOptions) -> Fin
     )
 
 
-def _groups(merge: MergeOptions) -> Sequence[str] | None:
+def _groups(options: MergeOptions) -> Sequence[str] | None:
     """Return the groups in a file, or None where the tokens themselves say what belongs."""
     from attncli.loading.source import open_source
     from attncli.loading.words import read_words
 
-    if merge.merge == "words":
+    if options.merge == "words":
         return None
-    return read_words(open_source(str(merge.merge)))
+    return read_words(open_source(str(options.merge)))
 
 
 def _words(

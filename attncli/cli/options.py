@@ -1,15 +1,12 @@
-"""The one declaration of options: what each means, how it is read, and its heading in the help.
+"""The options that several commands share: what each means, how it is read, where the help has it.
 
-A command takes the dataclasses that it needs as parameters (`attncli.cli.commands.grouped`), so
-that options of several commands are written once.
+A command takes one class of options, which inherits from the groups of its options
+(`attncli.cli.commands.with_options`). What only one command takes is declared beside it.
 """
 
-from copy import copy
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from attncli.cli.declaring import (
-    JUDGING,
     LABELS,
     LIST,
     MOST_USED,
@@ -19,47 +16,36 @@ from attncli.cli.declaring import (
     SELF,
     SHAPES,
     SHOWN,
+    Options,
+    Rule,
+    argument,
     count,
-    file_argument,
-    list_of,
     number_option,
     one_of,
     option,
-    positive,
     switch,
 )
 from attncli.cli.terminal import note
 from attncli.errors import UsageError
-from attncli.errors.names import SHOWABLE, Align, MaskMeans, Pairing, PrecisionName, Score
+from attncli.errors.names import Align, MaskMeans, Pairing, PrecisionName, Score
 from attncli.errors.text import quoted, whole_number
 from attncli.numerics.indices import Indices, Picked, indices_in
 from attncli.problem.layout import LAYOUTS
 
 __all__ = [
-    "AverageOptions",
-    "CheckOptions",
-    "DigitsOptions",
-    "ExplainOptions",
-    "Formatted",
-    "GradientOptions",
-    "MergeOptions",
-    "OutputOptions",
-    "PickOneOptions",
-    "PickOptions",
-    "ProblemOptions",
-    "RunOptions",
-    "ScreenOptions",
-    "ShardOptions",
-    "json_switch",
-]
+    "AverageOptions", "DigitsOptions", "Formatted", "MergeOptions", "PickOneOptions", "PickOptions",
+    "ProblemOptions", "QuestionOptions", "ScreenOptions", "ShardOptions",
+]  # fmt: skip
 
 
-# Nobody compares or prints options, and each method takes half a millisecond to make.
-@dataclass(eq=False, repr=False)
-class ProblemOptions:
+class ProblemOptions(Options):
     """The files and the rules of the problem."""
 
-    files: list[str] | None = file_argument(
+    COMBINATIONS: tuple[Rule, ...] = (
+        Rule("alibi", "that has the slopes of its paper", excludes="alibi_slopes"),
+    )
+
+    files: list[str] | None = argument(
         "Q K V, or Q K for the weights alone (CSV, TSV, NPY, YAML, JSON); or one problem file "
         "(YAML, JSON, NPZ, safetensors); or X with --wq --wk --wv or --checkpoint. - is standard "
         "input, FILE#NAME one member of a file. Default: what is piped in, or else a built-in "
@@ -212,34 +198,16 @@ class ProblemOptions:
     query_labels: str | None = option(LABELS, "LABELS", "Names of the queries only.")
     key_labels: str | None = option(LABELS, "LABELS", "Names of the keys only.")
 
-    def of_part(self, shard: "ShardOptions") -> "ProblemOptions":
-        """Return the same options with the ranges of a part among them."""
-        made = copy(self)
-        vars(made).update(shard.given())
-        return made
-
-    def given(self) -> dict[str, object]:
-        """Return the options that were given, under their Python names."""
-        values = {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("files", "without", "dtype", "header", "layer", "call")
-        }
-        if values.pop("alibi"):
-            if values["alibi_slopes"] is not None:
-                raise UsageError("--alibi takes the slopes of the paper: leave out --alibi-slopes")
-            values["alibi_slopes"] = True
-        # By identity: 0 equals False, and a scale of 0 was given.
-        return {
-            name: value
-            for name, value in values.items()
-            if value is not None and value is not False
-        }
+    def arguments(self) -> dict[str, object]:
+        """Return what is given of the arguments of `attncli.pose`, and of what makes them."""
+        elsewhere = {"files", "without", "dtype", "header", "layer", "call"}
+        names = ProblemOptions.declared().keys() - elsewhere
+        found = {name: value for name, value in self.given().items() if name in names}
+        return found | ({"alibi_slopes": True} if found.pop("alibi", False) else {})
 
 
-@dataclass(eq=False, repr=False)
-class ShardOptions:
-    """A part of the queries or of the keys, in its place."""
+class ShardOptions(ProblemOptions):
+    """A problem, or a part of its queries or of its keys, in its place."""
 
     keys: str | None = option(
         SHAPES,
@@ -250,13 +218,11 @@ class ShardOptions:
     )
     queries: str | None = option(SHAPES, "A:B", "Only queries A to B - 1, in the same way.")
 
-    def given(self) -> dict[str, object]:
-        """Return the ranges that were given, under their Python names."""
-        return {
-            name: _part(f"--{name}", words)
-            for name, words in (("queries", self.queries), ("keys", self.keys))
-            if words is not None
-        }
+    def arguments(self) -> dict[str, object]:
+        """Return the same, and the ranges of queries and keys."""
+        ranges = {"queries": self.queries, "keys": self.keys}
+        parts = {n: _part(f"--{n}", words) for n, words in ranges.items() if words is not None}
+        return super().arguments() | parts
 
 
 def _part(name: str, words: str) -> tuple[int, int | None]:
@@ -268,8 +234,7 @@ def _part(name: str, words: str) -> tuple[int, int | None]:
     return start, stop
 
 
-@dataclass(eq=False, repr=False)
-class PickOptions:
+class PickOptions(Options):
     """Some batch entries, some heads."""
 
     batch: str | None = option(
@@ -287,24 +252,21 @@ class PickOptions:
 
     def among(self, counts: tuple[int, int], axes: str) -> Picked:
         """Return what is picked of so many batch entries and heads; there may be no such axis."""
-        batch, head = (
-            self._of_axis(name, count, exists=name[0] in axes)
-            for name, count in zip(("batch", "head"), counts, strict=True)
+        return Picked(
+            self._of_axis("batch", self.batch, counts[0], exists="b" in axes),
+            self._of_axis("head", self.head, counts[1], exists="h" in axes),
         )
-        return Picked(batch, head)
 
-    def _of_axis(self, name: str, count: int, *, exists: bool) -> Indices | None:
-        words = getattr(self, name)
+    def _of_axis(self, name: str, words: str | None, size: int, *, exists: bool) -> Indices | None:
         if words is None:
             return None
         if not exists:
             raise UsageError(
                 f"--{name} {words}: the inputs have no such axis", hint="see --layout and --heads"
             )
-        return indices_in(f"--{name}", words, count)
+        return indices_in(f"--{name}", words, size)
 
 
-@dataclass(eq=False, repr=False)
 class PickOneOptions(PickOptions):
     """One batch entry, one head."""
 
@@ -313,227 +275,42 @@ class PickOneOptions(PickOptions):
     )
     head: str | None = option(SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).")
 
-    def _of_axis(self, name: str, count: int, *, exists: bool) -> Indices | None:
-        found = super()._of_axis(name, count, exists=exists)
+    def _of_axis(self, name: str, words: str | None, size: int, *, exists: bool) -> Indices | None:
+        found = super()._of_axis(name, words, size, exists=exists)
         if isinstance(found, tuple):
-            raise UsageError(f"--{name}: expected one index; found {getattr(self, name)}")
+            raise UsageError(f"--{name}: expected one index; found {words}")
         return found
 
 
-@dataclass(eq=False, repr=False)
-class AverageOptions:
+class AverageOptions(PickOptions):
     """The heads together."""
 
     average_heads: bool = switch(SHOWN, "Average the weights over the heads.")
 
-
-@dataclass(eq=False, repr=False)
-class MergeOptions:
-    """Subwords together."""
-
-    merge: str | None = option(
-        SHOWN,
-        "words or FILE",
-        "Join subwords (##ing, Ġ, ▁): weights are summed over keys and averaged over queries. A "
-        "file has a group for each token: neighbours of one group are joined.",
-    )
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        if self.average_heads and self.head is not None and not {*",:"} & {*self.head}:
+            raise UsageError(
+                f"--average-heads averages the heads, and --head {self.head} picks one",
+                hint="leave one of the two out",
+            )
 
 
-class Formatted:
+class Formatted(Options):
     """What all commands have in common that print JSON."""
 
     format: str
-    json: bool
+    json: bool = switch(SHOWN, "The same as --format json.")
 
-    def __post_init__(self) -> None:
-        if self.json and self.format not in (type(self).format, "json"):
-            raise UsageError(f"--json and --format {self.format}: leave one of the two out")
-        self.format = "json" if self.json else self.format
-
-
-def json_switch(panel: str = SHOWN) -> Any:
-    """Return the field of --json."""
-    return switch(panel, "The same as --format json.")
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        if self.json:
+            if self.given().get("format", "json") != "json":
+                raise UsageError(f"--json and --format {self.format}: leave one of the two out")
+            self.format = "json"
 
 
-@dataclass(eq=False, repr=False)
-class OutputOptions(Formatted):
-    """What `compute` shows and saves."""
-
-    show: list[str] | None = option(
-        MOST_USED,
-        "NAMES",
-        f"Which of {', '.join(SHOWABLE)}, separated by commas. Default: weights,context. "
-        "Repeatable.",
-        autocompletion=list_of(*SHOWABLE),
-    )
-    format: Literal["table", "markdown", "json", "yaml", "csv", "tsv", "npy", "npz"] = option(
-        MOST_USED,
-        None,
-        "markdown has the tables of a pipe; csv, tsv and npy hold one array: the context, unless "
-        "--show names another; csv and tsv also stats or top.",
-        "--format",
-        "-f",
-        default="table",
-    )
-    save: list[str] | None = option(
-        MOST_USED,
-        "[NAME=]PATH",
-        "Write a file: context=c.csv, weights,lse=w.npz, or out.npz with what --show names. "
-        "Repeatable.",
-    )
-    json: bool = json_switch()
-    top: int | None = count(
-        SHOWN, "N", "Keys that --show top lists for each query. Default: 3.", least=1
-    )
-    max_rows: int | None = count(
-        SHOWN, "N", "Rows of a table; 0 shows all. Default: 20, or 64 in a pipe.", least=0
-    )
-    max_cols: int | None = count(
-        SHOWN,
-        "N",
-        "Columns of a table; 0 shows all. What does not fit a terminal stands below the rest. "
-        "Default: what fits, or 64 in a pipe.",
-        least=0,
-    )
-    with_labels: bool = switch(SHOWN, "Write the names of queries and keys into CSV and TSV, too.")
-
-    @property
-    def is_tables(self) -> bool:
-        """Whether tables for people are shown, cut and rounded."""
-        return self.format in ("table", "markdown")
-
-    def asks_for(self, name: str) -> bool:
-        """Return whether an output of this name is to be shown or saved."""
-        saved = (text.partition("=")[0] for text in self.save or () if "=" in text)
-        return any(name in map(str.strip, text.split(",")) for text in (*(self.show or ()), *saved))
-
-    @property
-    def top_keys(self) -> int:
-        """How many keys of each query are listed."""
-        return self.top or 3
-
-
-@dataclass(eq=False, repr=False)
-class GradientOptions:
-    """What a backward pass begins with."""
-
-    grad: list[str] | None = option(
-        SHOWN,
-        "[NAME=]FILE",
-        "The gradient of the context, from which dquery, dkey, dvalue, dbias and dsinks follow; "
-        "ones is that of the context's sum. dlse=FILE is that of the lse. Default: dcontext and "
-        "dlse of the problem file. Repeatable.",
-    )
-
-
-@dataclass(eq=False, repr=False)
-class ExplainOptions(Formatted):
-    """Which queries are explained, and how."""
-
-    query: str = option(
-        MOST_USED,
-        "I or LABEL",
-        "The query, counted from 0 (-1 is the last one), or its label; several with commas (0,2 "
-        "or cat,sat) or a range (0:3, without 3).",
-        default="0",
-    )
-    format: Literal["text", "markdown", "json"] = option(
-        MOST_USED,
-        None,
-        "Format of the explanation; markdown has LaTeX formulas.",
-        "--format",
-        "-f",
-        default="text",
-    )
-    json: bool = json_switch()
-    keys: int | None = count(
-        SHOWN,
-        "N",
-        "Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: 12, or "
-        "all if there are at most 13; in JSON all if there are at most 1,000.",
-        least=0,
-    )
-
-
-@dataclass(eq=False, repr=False)
-class CheckOptions(Formatted):
-    """What is judged, how strictly, and how it is told."""
-
-    expect: list[str] | None = option(
-        MOST_USED,
-        "[NAME=]FILE",
-        "Required: the output of the other implementation, its context, or NAME=FILE with "
-        "weights, lse, scores, raw, capped or a gradient (--grad). Repeatable. Of many files, and "
-        "of a folder, #NAME is a member of each; default: #out and the gradients.",
-    )
-    diagnose: bool = option(
-        MOST_USED,
-        None,
-        "Look for the mistake that explains a mismatch.",
-        "--diagnose/--no-diagnose",
-        default=True,
-    )
-    diff: str | None = option(
-        MOST_USED, "PATH", "Draw the signed difference into a .png, .svg or .pdf file."
-    )
-    format: Literal["text", "json"] = option(
-        MOST_USED, None, "Format of the report; json is for CI.", "--format", "-f", default="text"
-    )
-    json: bool = json_switch()
-    rtol: list[str] | None = option(
-        JUDGING,
-        "[NAME=]X",
-        "Relative tolerance, in place of the earned one, which follows from the rounding errors "
-        "of the textbook formula in the file's own dtype; --atol is then 0 unless given. "
-        "NAME=X is for one output. Repeatable.",
-    )
-    atol: list[str] | None = option(
-        JUDGING,
-        "[NAME=]X",
-        "Absolute tolerance, in place of the earned one; --rtol is then 0 unless given. "
-        "NAME=X is for one output. Repeatable.",
-    )
-    beside: str | None = option(
-        JUDGING,
-        "FILE",
-        "A second output of the same kind: which of the two errs less, and by how much.",
-    )
-    junit: str | None = option(
-        JUDGING, "PATH", "Of many files, write the verdicts for a CI server: report.xml."
-    )
-    time_limit: float | None = option(
-        JUDGING, "SECONDS", "Time limit of the diagnosis. Default: 10.", parser=positive
-    )
-
-
-@dataclass(eq=False, repr=False)
-class DigitsOptions:
-    """How many digits a person sees."""
-
-    digits: int | None = count(
-        SHOWN,
-        "N",
-        "Decimals in tables, text and markdown; files and other formats hold every digit. "
-        "Default: 4; explain takes 1 or more.",
-        least=0,
-        most=17,
-    )
-
-    @property
-    def decimals(self) -> int:
-        """How many decimals a number has."""
-        return 4 if self.digits is None else self.digits
-
-    def tell_of_all(self, kind: str, *, quiet: bool) -> None:
-        """Say that a format holds every digit, where another number of them was asked for."""
-        if self.digits is not None:
-            words = f"--digits: only for tables, text and markdown; {kind} holds every digit"
-            note(words, quiet=quiet)
-
-
-@dataclass(eq=False, repr=False)
-class ScreenOptions:
+class ScreenOptions(Options):
     """What the program says, and in which colours."""
 
     quiet: bool = switch(
@@ -547,15 +324,50 @@ class ScreenOptions:
     )
     no_color: bool = switch(RUN, "The same as --color never.")
 
-    def __post_init__(self) -> None:
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
         if self.no_color:
             self.color = "never"
 
 
-@dataclass(eq=False, repr=False)
 class RunOptions(ScreenOptions):
     """How the program runs."""
 
     threads: int | None = count(
         RUN, "N", "The most threads to use. Default: all cores that the process may use.", least=1
     )
+
+
+class QuestionOptions(PickOptions, ProblemOptions, RunOptions):
+    """A problem, and what is picked of it: what four commands have in common."""
+
+
+class MergeOptions(QuestionOptions):
+    """Subwords together."""
+
+    merge: str | None = option(
+        SHOWN,
+        "words or FILE",
+        "Join subwords (##ing, Ġ, ▁): weights are summed over keys and averaged over queries. A "
+        "file has a group for each token: neighbours of one group are joined.",
+    )
+
+
+class DigitsOptions(RunOptions):
+    """How many digits a person sees."""
+
+    digits: int = count(
+        SHOWN,
+        "N",
+        "Decimals in tables, text and markdown; files and other formats hold every digit; explain "
+        "takes 1 or more.",
+        least=0,
+        most=17,
+        default=4,
+    )
+
+    def tell_of_all(self, kind: str) -> None:
+        """Say that a format holds every digit, where another number of them was asked for."""
+        if "digits" in self.given():
+            words = f"--digits: only for tables, text and markdown; {kind} holds every digit"
+            note(words, quiet=self.quiet)

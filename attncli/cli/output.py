@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from attncli.cli.terminal import (
-    binary_stdout,
-    console,
-    is_terminal,
-    limits,
-    print_document,
-)
+from attncli.cli.declaring import MOST_USED, SHOWN, count, list_of, option, switch
+from attncli.cli.options import AverageOptions, DigitsOptions, Formatted
+from attncli.cli.terminal import binary_stdout, is_terminal, limits, print_document, print_parts
 from attncli.errors import UsageError
 from attncli.errors.names import ROLLOUT, SHOWABLE, SQUARE, SUMMARIES
 from attncli.errors.text import did_you_mean, quoted
@@ -27,15 +22,79 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.text import Text
 
-    from attncli.cli.options import OutputOptions, RunOptions
     from attncli.cli.summaries import Summaries
     from attncli.problem.problem import Problem
     from attncli.save.formats import Results
 
-__all__ = ["Request", "limits_of", "save_of", "streamed", "write"]
+__all__ = ["OutputOptions", "Request", "save_of", "streamed", "write"]
 
 # Cells: an NPY file of more is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
+
+
+class OutputOptions(Formatted, AverageOptions, DigitsOptions):
+    """What `compute` shows and saves."""
+
+    show: list[str] | None = option(
+        MOST_USED,
+        "NAMES",
+        f"Which of {', '.join(SHOWABLE)}, separated by commas. Default: weights,context. "
+        "Repeatable.",
+        autocompletion=list_of(*SHOWABLE),
+    )
+    format: Literal["table", "markdown", "json", "yaml", "csv", "tsv", "npy", "npz"] = option(
+        MOST_USED,
+        None,
+        "markdown has the tables of a pipe; csv, tsv and npy hold one array: the context, unless "
+        "--show names another; csv and tsv also stats or top.",
+        "--format",
+        "-f",
+        default="table",
+    )
+    save: list[str] | None = option(
+        MOST_USED,
+        "[NAME=]PATH",
+        "Write a file: context=c.csv, weights,lse=w.npz, or out.npz with what --show names. "
+        "Repeatable.",
+    )
+    top: int | None = count(
+        SHOWN, "N", "Keys that --show top lists for each query. Default: 3.", least=1
+    )
+    max_rows: int | None = count(
+        SHOWN, "N", "Rows of a table; 0 shows all. Default: 20, or 64 in a pipe.", least=0
+    )
+    max_cols: int | None = count(
+        SHOWN,
+        "N",
+        "Columns of a table; 0 shows all. What does not fit a terminal stands below the rest. "
+        "Default: what fits, or 64 in a pipe.",
+        least=0,
+    )
+    with_labels: bool = switch(SHOWN, "Write the names of queries and keys into CSV and TSV, too.")
+
+    @property
+    def is_tables(self) -> bool:
+        """Whether tables for people are shown, cut and rounded."""
+        return self.format in ("table", "markdown")
+
+    @property
+    def limits(self) -> Limits:
+        """How large tables may be."""
+        markdown = self.format == "markdown"
+        rows, columns, heads = (20, None, 4) if is_terminal() and not markdown else (64, 64, 16)
+        screen = Limits(markdown=True) if markdown else limits(self.color)
+        return screen._replace(
+            rows=rows if self.max_rows is None else self.max_rows or None,
+            columns=columns if self.max_cols is None else self.max_cols or None,
+            heads=heads,
+            stacked=self.max_cols is not None,
+            digits=self.digits,
+        )
+
+    def asks_for(self, name: str) -> bool:
+        """Return whether an output of this name is to be shown or saved."""
+        saved = (text.partition("=")[0] for text in self.save or () if "=" in text)
+        return any(name in map(str.strip, text.split(",")) for text in (*(self.show or ()), *saved))
 
 
 class Save(NamedTuple):
@@ -55,13 +114,10 @@ class Request(NamedTuple):
 
     names: tuple[str, ...]
     saves: tuple[Save, ...]
-    output: OutputOptions
-    averaged: bool
+    options: OutputOptions
 
     @classmethod
-    def of(
-        cls, output: OutputOptions, usual: tuple[str, ...], inputs: Iterable[str], *, averaged: bool
-    ) -> Request:
+    def of(cls, options: OutputOptions, usual: tuple[str, ...], inputs: Iterable[str]) -> Request:
         """Return what is asked for where these files are read; the usual names if none are given.
 
         Raises
@@ -73,14 +129,14 @@ class Request(NamedTuple):
         """
         from attncli.save.files import refuse_inputs, refuse_unwritable
 
-        names = _names_shown(output.show) or usual
-        saves = tuple(save_of(text, names, chosen=bool(output.show)) for text in output.save or ())
-        paths = [save.path for save in saves]
-        refuse_inputs(paths, inputs)
+        names = _names_shown(options.show) or usual
+        chosen = bool(options.show)
+        saves = tuple(save_of(text, names, chosen=chosen) for text in options.save or ())
+        refuse_inputs([save.path for save in saves], inputs)
         refuse_unwritable(save.path for save in saves if save.format != "zarr")
-        if not output.is_tables:
-            names = _held(names, output.format, chosen=bool(output.show))
-        request = cls(names, saves, output, averaged)
+        if not options.is_tables:
+            names = _held(names, options.format, chosen=chosen)
+        request = cls(names, saves, options)
         request._refuse_idle()
         return request
 
@@ -90,22 +146,18 @@ class Request(NamedTuple):
         return {*self.names, *(name for save in self.saves for name in save.names)}
 
     def _refuse_idle(self) -> None:
-        if self.averaged:
-            if each := [name for name in SUMMARIES if name in self.asked]:
-                raise UsageError(
-                    f"{each[0]} is computed for each head: leave out either it or --average-heads"
-                )
-            if "weights" not in self.asked:
-                raise UsageError(
-                    "--average-heads averages the weights, which are not asked for",
-                    hint="add weights to --show",
-                )
-        if self.output.top is not None and "top" not in self.asked:
-            raise UsageError("--top says how many keys --show top lists: add top to --show")
-        formats = {self.output.format, *(save.format for save in self.saves)}
-        if self.output.with_labels and not {"csv", "tsv"} & formats:
-            raise UsageError(
-                "--with-labels is for CSV and TSV; JSON, YAML and NPZ hold the labels anyway",
+        options, asked = self.options, self.asked
+        for name in asked.intersection(SUMMARIES):
+            options.refuse("average_heads", f"does not go with {name}, which is of each head")
+        if "weights" not in asked:
+            why = "averages the weights, which are not asked for"
+            options.refuse("average_heads", why, hint="add weights to --show")
+        if "top" not in asked:
+            options.refuse("top", "says how many keys --show top lists: add top to --show")
+        if {"csv", "tsv"}.isdisjoint({options.format, *(save.format for save in self.saves)}):
+            options.refuse(
+                "with_labels",
+                "is for CSV and TSV; JSON, YAML and NPZ hold the labels anyway",
                 hint="add --format csv, or --save weights=FILE.csv",
             )
 
@@ -115,13 +167,13 @@ class Request(NamedTuple):
 
         from attncli.save.formats import FORMATS, Results
 
-        kind = self.output.format
+        kind = self.options.format
         if kind in ("npy", "npz") and is_terminal():
             raise UsageError(
                 f"{kind} is binary and stdout is a terminal",
                 hint=f"send it to a file: > out.{kind}",
             )
-        shown = [] if self.output.is_tables else [(self.names, kind)]
+        shown = [] if self.options.is_tables else [(self.names, kind)]
         for names, held_by in (*shown, *((save.names, save.format) for save in self.saves)):
             # Of no memory: only the shape is looked at.
             cell = np.zeros((), np.bool_)
@@ -142,29 +194,25 @@ class Request(NamedTuple):
         """
         from attncli.save.formats import Results
 
-        held = {
-            name: array for name, array in arrays.items() if name in names and array is not None
-        }
+        held = {n: array for n, array in arrays.items() if n in names and array is not None}
         # Of three axes the first is taken for the heads, unless a file says otherwise.
-        said = layout if not {*SQUARE, ROLLOUT}.isdisjoint(held) else None
+        said = None if {*SQUARE, ROLLOUT}.isdisjoint(held) else layout
         told = summaries.among(names)
-        return Results(held, *summaries.labels, told, said, self.output.with_labels)
+        return Results(held, *summaries.labels, told, said, self.options.with_labels)
 
-    def show(self, parts: Iterator[Text], run: RunOptions) -> None:
+    def show(self, parts: Iterator[Text]) -> None:
         """Print tables."""
-        if self.output.format == "markdown":
+        if self.options.format == "markdown":
             print_document("\n\n".join(text for part in parts if (text := str(part).strip())))
-            return
-        screen = console(run.color)
-        for part in parts:
-            screen.print(part, crop=False)
+        else:
+            print_parts(parts, self.options.color)
 
     def write(self, results: Results) -> None:
         """Write a machine's format to standard output."""
         from attncli.save.formats import write
 
         stream = binary_stdout()
-        write(stream, results, self.output.format)
+        write(stream, results, self.options.format)
         stream.flush()
 
 
@@ -191,33 +239,23 @@ def save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     from attncli.save.formats import format_of
 
     name, separator, path = text.partition("=")
-    if not path and (separator or not text):
-        raise UsageError(f"--save {text}".rstrip() + ": expected [NAME=]PATH; found no path")
-    if others := re.findall(rf",(?:{'|'.join(SHOWABLE)})=", path):
-        files = re.split(rf",(?={others[0][1:]})", text, maxsplit=1)
+    if not separator or (name and not name.replace(",", "").isidentifier()):
+        name, path = "", text  # a path may have an equals sign
+    elif unknown := [each for each in name.split(",") if each not in SHOWABLE]:
         raise UsageError(
-            f"--save {text}: expected one file; found several",
-            hint=f"repeat the option: {' '.join(f'--save {shlex.quote(file)}' for file in files)}",
+            f"--save {text}: expected NAME=PATH with a name of {', '.join(SHOWABLE)}; "
+            f"found {unknown[0]!r}",
+            hint=did_you_mean(unknown[0], SHOWABLE) or f"for a file of that name write ./{text}",
         )
-    several = tuple(dict.fromkeys(name.split(",")))
-    if not separator:
-        several, path = names, text
-    elif not name:
+    if not path:
+        raise UsageError(f"--save {text}: expected [NAME=]PATH; found no path")
+    if re.search(rf",({'|'.join(SHOWABLE)})=", path):
         raise UsageError(
-            f"--save {text}: expected NAME=PATH; found no name",
-            hint=f"for a file of that name write ./{text}",
+            f"--save {text}: expected one file; found several", hint="repeat --save for each file"
         )
-    elif not set(several) <= set(SHOWABLE):
-        if not name.replace(",", "").isidentifier():  # a path with an equals sign
-            several, path, separator = names, text, ""
-        else:
-            raise UsageError(
-                f"--save {text}: expected NAME=PATH with a name of {', '.join(SHOWABLE)}; "
-                f"found {name!r}",
-                hint=did_you_mean(name, SHOWABLE) or f"for a file of that name write ./{text}",
-            )
+    several = tuple(dict.fromkeys(name.split(","))) if name else names
     kind = format_of(path, _unnamed(path, "csv" if len(several) == 1 else "json"))
-    return Save(_held(several, kind, chosen=bool(separator) or chosen), path, kind)
+    return Save(_held(several, kind, chosen=bool(name) or chosen), path, kind)
 
 
 def _unnamed(path: str, kind: str) -> str | None:
@@ -257,7 +295,7 @@ def streamed(
         opened: dict[Save, npt.NDArray[Any]] = {}
         for save in request.saves:
             name = save.names[0]
-            mean = request.averaged and name == "weights"
+            mean = request.options.average_heads and name == "weights"
             shape = problem.output_shapes["mean weights" if mean else "weights"]
             taken = name in shown or name in {other.names[0] for other in opened}
             if save.format != "npy" or name not in SQUARE or taken:
@@ -269,17 +307,3 @@ def streamed(
                 whole = shape if mean else result_shapes(problem, (name,))[name]
                 opened[save] = array.reshape(whole)
         yield opened
-
-
-def limits_of(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
-    """Return how large tables may be."""
-    markdown = output.format == "markdown"
-    rows, columns, heads = (20, None, 4) if is_terminal() and not markdown else (64, 64, 16)
-    screen = Limits(markdown=True) if markdown else limits(run.color)
-    return screen._replace(
-        rows=rows if output.max_rows is None else output.max_rows or None,
-        columns=columns if output.max_cols is None else output.max_cols or None,
-        heads=heads,
-        stacked=output.max_cols is not None,
-        digits=decimals,
-    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attncli.cli.declaring import PICTURE, option, switch
+from attncli.cli.declaring import PICTURE, Options, Rule, option, switch
 from attncli.errors import UsageError
 from attncli.errors.text import quoted
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PatchOptions"]
 
 
-@dataclass(eq=False, repr=False)
-class PatchOptions:
+class PatchOptions(Options):
     """How the keys of a query lie in an image."""
 
     grid: str | None = option(
@@ -38,17 +36,19 @@ class PatchOptions:
     )
     blocks: bool = switch(PICTURE, "Over an image, fill each patch evenly. Default: smooth.")
 
-    def __post_init__(self) -> None:
-        if self.grid is None:
-            alone = next((n for n in ("query", "image", "blocks") if getattr(self, n)), None)
-            if alone:
-                raise UsageError(f"--{alone} is for patches: give --grid, as in 14x14")
-        elif self.shape is None:
+    COMBINATIONS: tuple[Rule, ...] = (
+        Rule("query image blocks", "it is for patches, as in 14x14", needs="grid"),
+        Rule("blocks", "without an image, patches are blocks anyway", needs="image"),
+        Rule("image", "it is only for files", needs="out"),
+        Rule("grid", "it draws the weights of one query", excludes="rows cols minus what"),
+    )
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        if self.grid is not None and self.shape is None:
             raise UsageError(
                 f"--grid: expected rows and columns, as in 14x14; found {quoted(self.grid)}"
             )
-        elif self.blocks and self.image is None:
-            raise UsageError("--blocks is for an image: without one, patches are blocks anyway")
 
     @property
     def shape(self) -> tuple[int, int] | None:

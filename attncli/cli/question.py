@@ -4,61 +4,68 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from attncli.cli.options import PickOneOptions
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
 from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
+    from attncli.cli.options import PickOptions, QuestionOptions
     from attncli.gather import Finished, Gathered
     from attncli.gather.finished import Kind
     from attncli.problem.problem import Problem
     from attncli.summaries.maps import Computed, Given, Maps
 
 __all__ = [
-    "Asked", "Lazily", "ask", "ask_or_read", "ask_whole", "finished_only", "gathered", "given_maps",
-    "is_folder", "maps_of", "refuse_average_of_one",
-]  # fmt: skip
-
-
-def is_folder(file: str) -> bool:
-    """Return whether a name is that of a folder of files; one of Zarr is a file itself."""
-    from attncli.loading.source import is_folder as of_files
-
-    return of_files(file)
+    "Asked",
+    "Lazily",
+    "ask",
+    "ask_or_read",
+    "finished_only",
+    "gathered",
+    "given_maps",
+    "maps_of",
+]
 
 
 class Asked(NamedTuple):
-    """A problem, and the files that it was read from.
+    """A problem, and what it was made of.
 
     Attributes
     ----------
     problem : Problem
-    inputs : tuple of str
-    bfloat16 : bool
-        Whether any array among them is of this dtype.
+        The batch entries and heads that were picked.
     whole : Problem
-        With all batch entries and heads, of which the problem has those that were picked.
+        All of them.
     picked : Picked
-    upstream : mapping of str to callable
-        What reads ``dcontext`` and ``dlse``, where the problem file holds them.
-    bias_shape : tuple of int
-        As it was given.
-    value_columns : tuple of str or None
-        The names of the columns of value, where its file has some.
+    found : Gathered
+        What the files say.
     """
 
     problem: Problem
-    inputs: tuple[str, ...]
-    bfloat16: bool
     whole: Problem
     picked: Picked
-    upstream: Mapping[str, Callable[[], object]]
-    bias_shape: tuple[int, ...]
-    value_columns: tuple[str, ...] | None
+    found: Gathered
+    # As `attncli.gather.Finished` has them.
+    name: str = "the weights computed here"
+    remark: str = ""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The files that were read."""
+        return tuple(self.found.inputs)
+
+    @property
+    def bfloat16(self) -> bool:
+        """Whether an array among them has this dtype."""
+        return self.found.bfloat16
+
+    @property
+    def value_columns(self) -> tuple[str, ...] | None:
+        """The names of the columns of the context, where the file of value has some."""
+        made = self.found.projected is not None or self.whole.output is not None
+        return None if made else self.found.value_columns
 
     def warn_unprojected(self) -> None:
         """Warn where an output projection was left out with the other heads."""
@@ -69,16 +76,18 @@ class Asked(NamedTuple):
             warn(UNPROJECTED)
 
 
-def ask(
-    options: ProblemOptions,
-    pick: PickOptions,
-    run: RunOptions,
-    *,
-    more: Sequence[str] = (),
-    example: bool = True,
-) -> Asked:
+class Lazily(NamedTuple):
+    """Maps that are computed block by block, and where they came from."""
+
+    maps: Maps
+    picked: Picked
+    inputs: tuple[str, ...]
+    remark: str = ""
+
+
+def ask(options: QuestionOptions, *, more: Sequence[str] = (), example: bool = True) -> Asked:
     """Return the problem that the options pose, as `ask_or_read`; finished weights are none."""
-    answer = ask_or_read(options, pick, run, more=more, example=example)
+    answer = ask_or_read(options, more=more, example=example)
     if not isinstance(answer, Asked):
         raise finished_only(answer)
     return answer
@@ -93,27 +102,8 @@ def finished_only(answer: Finished) -> UsageError:
     )
 
 
-def ask_whole(
-    options: ProblemOptions, pick: PickOneOptions, run: RunOptions, *, example: bool
-) -> Asked:
-    """Return the problem with all its batch entries and heads, and what is picked of them."""
-    question = ask(options, PickOneOptions(), run, example=example)
-    return question._replace(picked=_among(question.problem, pick))
-
-
-def refuse_average_of_one(pick: PickOptions, average: AverageOptions) -> None:
-    """Refuse to average the heads where one of them was picked."""
-    if average.average_heads and pick.head is not None and not {*",:"} & {*str(pick.head)}:
-        raise UsageError(
-            f"--average-heads averages the heads, and --head {pick.head} picks one",
-            hint="leave one of the two out",
-        )
-
-
 def ask_or_read(
-    options: ProblemOptions,
-    pick: PickOptions,
-    run: RunOptions,
+    options: QuestionOptions,
     *,
     more: Sequence[str] = (),
     kind: Kind = "weights",
@@ -124,7 +114,7 @@ def ask_or_read(
 
     Parameters
     ----------
-    options, pick, run
+    options
     more : sequence of str
         Files that will be read with --dtype, so that no advice on it is given yet; one of them
         may be standard input.
@@ -140,29 +130,17 @@ def ask_or_read(
     """
     from attncli.gather import Finished
 
-    found = gathered(options, run, more=more, kind=kind, saved=saved, example=example)
+    found = gathered(options, more=more, kind=kind, saved=saved, example=example)
     if isinstance(found, Finished):
         return found
     whole = found.posed()
-    picked = _among(whole, pick)
+    picked = options.among(whole.shape[:2], whole.layout.weight_axes)
     problem = whole if picked == EVERYTHING else whole.select(**picked._asdict())
-    made = found.projected is not None or whole.output is not None
-    columns = None if made else found.value_columns
-    return Asked(
-        problem,
-        tuple(found.inputs),
-        found.bfloat16,
-        whole,
-        picked,
-        found.upstream,
-        getattr(found.arguments.get("bias"), "shape", ()),
-        columns,
-    )
+    return Asked(problem, whole, picked, found)
 
 
 def gathered(
-    options: ProblemOptions,
-    run: RunOptions,
+    options: QuestionOptions,
     *,
     more: Sequence[str] = (),
     kind: Kind = "weights",
@@ -173,7 +151,7 @@ def gathered(
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.loading import is_stream
 
-    given = options.given()
+    given = options.arguments()
     files = options.files or []
     if not files and piped_in() and not any(map(is_stream, (*given.values(), *more))):
         files = ["-"]
@@ -193,7 +171,7 @@ def gathered(
         kind=kind,
         saved=saved,
         more=more,
-        threads=run.threads,
+        threads=options.threads,
     )
     if not files:
         # Whoever did not mean it, an unset variable of a shell, has to know.
@@ -201,7 +179,7 @@ def gathered(
     if not more:
         advise_on_dtype(options.dtype, bfloat16=found.bfloat16)
     for words in () if isinstance(found, Finished) else found.notes:
-        note(words, quiet=run.quiet)
+        note(words, quiet=options.quiet)
     return found
 
 
@@ -219,33 +197,12 @@ def given_maps(
     return Given(values, axes, labels, finished.hidden_cells(picked)), picked
 
 
-class Lazily(NamedTuple):
-    """Maps that are computed block by block, as `maps_of` returns them, and where they came from.
-
-    Attributes
-    ----------
-    maps : Maps
-    picked : Picked
-    inputs : tuple of str
-    remark : str
-    """
-
-    maps: Maps
-    picked: Picked
-    inputs: tuple[str, ...]
-    remark: str = ""
-
-
 def maps_of(
-    asked: Asked | Finished, pick: PickOptions, run: RunOptions, kind: Kind = "weights"
+    asked: Asked | Finished, options: QuestionOptions, kind: Kind = "weights"
 ) -> tuple[Computed | Given, Picked]:
     """Return the weights or scores of what is asked for, and which of all heads they are."""
     from attncli.summaries.maps import Computed
 
     if not isinstance(asked, Asked):
-        return given_maps(asked, pick, kind)
-    return Computed(asked.problem, scores=kind == "scores", threads=run.threads), asked.picked
-
-
-def _among(problem: Problem, pick: PickOptions) -> Picked:
-    return pick.among(problem.shape[:2], problem.layout.weight_axes)
+        return given_maps(asked, options, kind)
+    return Computed(asked.problem, scores=kind == "scores", threads=options.threads), asked.picked

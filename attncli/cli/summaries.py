@@ -1,4 +1,4 @@
-"""``--show stats`` and ``--show top``: what many weights come to."""
+"""``--show stats`` and ``--show top``: statistics of the weights, and the strongest keys."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from attncli.cli.output import OutputOptions
     from attncli.numerics.indices import Picked
     from attncli.summaries.maps import Labels, Maps
     from attncli.summaries.stats import HeadStats
@@ -29,11 +30,11 @@ _Part = TypeVar("_Part", "HeadStats", "TopKeys")
 class Summaries:
     """The summaries of weights, each made when it is asked for, and once.
 
-    ``top`` lists so many keys of a query; `picked` says which of all heads these are.
+    ``picked`` are the batch entries and heads of these weights.
     """
 
-    def __init__(self, weights: Maps, count: int, picked: Picked, *, quiet: bool) -> None:
-        self._weights, self._count, self._picked, self._quiet = weights, count, picked, quiet
+    def __init__(self, weights: Maps, picked: Picked, options: OutputOptions) -> None:
+        self._weights, self._picked, self._options = weights, picked, options
 
     @property
     def labels(self) -> tuple[Labels, Labels]:
@@ -69,7 +70,7 @@ class Summaries:
     def _stats(self) -> list[HeadStats]:
         from attncli.summaries.stats import statistics
 
-        with progress_bar(quiet=self._quiet) as progress:
+        with progress_bar(quiet=self._options.quiet) as progress:
             return [*map(self._named, statistics(self._weights, progress=progress))]
 
     @cached_property
@@ -79,7 +80,7 @@ class Summaries:
     def _top_of(self, queries: int) -> Iterator[TopKeys]:
         from attncli.summaries.strongest import top
 
-        return map(self._named, top(self._weights, self._count, queries=queries))
+        return map(self._named, top(self._weights, self._options.top or 3, queries=queries))
 
     def _named(self, part: _Part) -> _Part:
         """Say which batch entry and head of all it is."""

@@ -19,18 +19,18 @@ from attncli.errors import AttnError, AttnWarning, OutputError
 from attncli.errors.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import BinaryIO, TextIO
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress
 
     from attncli.view.limits import Depth, Limits
 
 __all__ = [
     "advice", "binary_stdout", "color_depth", "console", "is_terminal", "limits", "note",
-    "piped_in", "print_document", "print_text", "progress_bar", "say", "say_defect", "say_error",
-    "say_system",
+    "piped_in", "print_document", "print_parts", "print_text", "progress_bar", "say",
+    "say_defect", "say_error", "say_system",
 ]  # fmt: skip
 
 # Columns: Rich folds at the console's width, and a pipe has none.
@@ -248,6 +248,13 @@ def console(color: str) -> Console:
         emoji=False,
         legacy_windows=False,
     )
+
+
+def print_parts(parts: Iterable[RenderableType], color: str) -> None:
+    """Print what Rich renders."""
+    screen = console(color)
+    for part in parts:
+        screen.print(part, crop=False)
 
 
 def color_depth(color: str) -> Depth:
