@@ -1,55 +1,48 @@
-"""The axes of the answer, in which outputs of files are judged."""
+"""Outputs of files, brought into the axes of the answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy.typing as npt
-
-from attncli.errors.names import GRADIENTS, SQUARE
+from attncli.errors.names import SQUARE
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from attncli.numerics.indices import Picked
     from attncli.problem.problem import Problem
+    from attncli.referee.formats import Array
 
 __all__ = ["AnswerAxes"]
 
-Array = npt.NDArray[Any]
-
 
 class AnswerAxes(NamedTuple):
-    """What brings an output of a file into the axes of the answer."""
+    """The problem that is judged, and what it is a part of."""
 
-    problem: Problem  # the one that is judged
+    problem: Problem
     whole: Problem  # with all batch entries and heads; the same one where none was picked
     picked: Picked  # which of them are judged
     averaged: bool  # the weights are the mean of the heads
 
     def of(self, name: str, values: Array, *, is_table: bool) -> Array:
-        """Return an output in the axes of the answer, as far as its file is of that.
+        """Return an output in the axes of the answer, if its file has these axes.
 
-        A table has no room for axes of length 1, a program may keep those from which it picked,
-        and a file of the whole problem holds what is picked of it.
+        A table has no axes of length 1. A program may keep the axes from which it picked. The file
+        may be of the whole problem.
         """
         is_part = self.whole is not self.problem
-        right, every = (self._shapes(one)[name] for one in (self.problem, self.whole))
+        right, every = (self._shape(name, one) for one in (self.problem, self.whole))
         if is_part and every != right and _long(every) == _long(values.shape) != _long(right):
             values = self._part(name, values.reshape(every))
         alike = (is_table or is_part) and _long(right) == _long(values.shape)
         return values.reshape(right) if alike else values
 
-    def _shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each output."""
-        shapes = problem.output_shapes
-        squares = shapes.get("mean weights" if self.averaged else "weights", ())
-        context = shapes.get("context", ())
-        none: dict[str, tuple[int, ...]] = dict.fromkeys(GRADIENTS, ())
-        others = {"context": context, "lse": shapes["lse"], **none, **problem.gradient_shapes}
-        return dict.fromkeys(SQUARE, squares) | others
+    def _shape(self, name: str, problem: Problem) -> tuple[int, ...]:
+        square = "mean weights" if self.averaged else "weights"
+        shapes = {**problem.output_shapes, **problem.gradient_shapes}
+        return shapes.get(square if name in SQUARE else name, ())
 
     def _part(self, name: str, values: Array) -> Array:
-        """Return what is picked of an output of the whole problem."""
+        """Return the picked batch entries and heads of an output of the whole problem."""
         every = canonical(self.whole, name, values)
         index = tuple(
             slice(None) if one is None or count == 1 else slice(one, one + 1)

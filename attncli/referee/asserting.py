@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["assert_attention"]
 
-# Lines of a failure's message: what fits into the summary of a test run.
+# The most lines of a failure's message.
 _LINES = 10
 
 
@@ -75,7 +75,6 @@ def assert_attention(
         return
     wrong = tuple(verdict for verdict in report.verdicts if not verdict.passed)
     lines = str(replace(report, verdicts=wrong)).splitlines()
-    # The diagnosis stands before the numbers; what is cut is said.
     if len(lines) > _LINES:
         lines = [*lines[: _LINES - 1], f"… {len(lines) - _LINES + 1} more lines: print(report)"]
     raise AssertionError("\n".join(lines))

@@ -6,9 +6,9 @@ that was wrong and is explained brings log2(d/t) bits of evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from attncli.referee.tolerance import earned, finite_in_both, plain_errors, root
 from attncli.referee.verdict import Errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
@@ -42,32 +42,31 @@ __all__ = [
     "tells",
 ]
 
-# Some 2^9 mistakes are tried and 2^14 pairs, so that one file in a thousand gets a false name. A
-# fitted number agrees with a few numbers whatever they are.
+# About 2^9 mistakes and 2^14 pairs are tried, so one file in a thousand gets a false name. A fitted
+# number agrees with a few numbers of any file.
 BITS_FOR_ONE, BITS_FOR_TWO, BITS_FOR_FITTED = 19.0, 24.0, 100.0
-# Of a fitted number, beside the bits that say the number itself.
+# For a fitted number, beside the bits of the number itself.
 _BITS_FOR_A_NUMBER = 21.0
-# One number is never enough; an infinity or NaN that agrees is no accident.
+# One number is never enough evidence; infinities or NaN in the same places are enough.
 _MOST_BITS_AN_ELEMENT, _NONFINITE_BITS = 16.0, 32.0
-# A deviating formula may round worse than the right one, but at most by this factor.
+# A wrong formula may round worse than the right one, but at most by this factor.
 _SCREEN = 1000.0
 # The share of an error that an explanation may leave, and that of the largest root mean square.
 _MOST_LEFT, _OF_THE_LIMIT = 0.4, 0.5
 # Rounded factors leave the roundings of the weights, which are about half of the error.
 _MOST_LEFT_OF_FACTORS = 0.6
-# Numbers between two codes of a few bits may go either way, which leaves this share at most.
+# Numbers between two codes of a few bits may be rounded either way: this share may be left.
 _OF_CODES = 0.2
-# Evaluations that it takes to find out what a pipeline earns.
+# Evaluations that the tolerance of a pipeline takes.
 _ROUNDED_STEPS = 8
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """How well a pipeline agrees with the files."""
 
     error: float  # the largest absolute error that is left
     rms: float  # root mean square of the errors of what was wrong, in units of the tolerance
-    bits: float  # the evidence: log2 of how improbable the agreement would be by chance
+    bits: float  # the evidence
     better: bool  # far less error is left in an output, or NaN and infinities are explained
 
 
@@ -79,33 +78,24 @@ def fit(cases: Sequence[Case], pipe: Pipeline) -> Fit | None:
         if found is None:
             return None
         fits.append(found)
-    if not any(f.better for f in fits):
-        return None
-    return Fit(
-        max(f.error for f in fits), max(f.rms for f in fits), sum(f.bits for f in fits), better=True
-    )
+    error, rms, bits, better = zip(*fits, strict=True)
+    return Fit(max(error), max(rms), sum(bits), better=True) if any(better) else None
 
 
 def agrees(case: Case, pipe: Pipeline) -> bool:
-    """Return whether the files of a case are what a pipeline makes."""
+    """Return whether a pipeline makes the files of a case."""
     attempt = _Attempt(case, pipe)
     return attempt.near and all(errors.passed for errors in attempt.left.values())
 
 
 def may_explain(case: Case, pipe: Pipeline) -> bool:
-    """Return whether what a pipeline makes is near to the files, and nearer than the right answer.
-
-    So much is true of each part that looks wrong, however small, if it explains a problem.
-    """
+    """Return whether a pipeline comes near to the files, and nearer than the right answer does."""
     attempt = _Attempt(case, pipe)
     return attempt.near and attempt.leaves_at_most(1.0)
 
 
 def leaves_less(cases: Sequence[Case], pipe: Pipeline, other: Pipeline) -> bool:
-    """Return whether a pipeline leaves far less error than another does, in all outputs together.
-
-    A NaN or an infinity that only one of file and pipeline has is more than any difference.
-    """
+    """Return whether a pipeline leaves fewer NaN and infinities or far less error than another."""
     (strange, left), (others_strange, others_left) = (_left(cases, each) for each in (pipe, other))
     if strange != others_strange:
         return strange < others_strange
@@ -113,7 +103,7 @@ def leaves_less(cases: Sequence[Case], pipe: Pipeline, other: Pipeline) -> bool:
 
 
 def _left(cases: Sequence[Case], pipe: Pipeline) -> tuple[int, float]:
-    """Return how many NaN and infinities are of the file or the pipeline alone, and the errors."""
+    """Return how many NaN and infinities only file or pipeline has, and the sum of the errors."""
     strange, total = 0, 0.0
     for case in cases:
         outputs = case.outputs(pipe)
@@ -127,11 +117,9 @@ def _left(cases: Sequence[Case], pipe: Pipeline) -> tuple[int, float]:
 
 
 def free_numbers(case: Case, pipe: Pipeline) -> float:
-    """Return how many numbers of a file of a case can differ by themselves, at most.
-
-    Contexts of a query lie in as many dimensions as it sees keys, less one, and its weights do.
-    """
+    """Return the most independent numbers that a file of a case can show."""
     run = Run(pipe, case.part, FLOAT64, case.memory)
+    # Weights add up to 1, so a query that sees n keys has n − 1 free weights.
     rows = np.broadcast_to(run.seen, run.shape).sum(axis=-1)
     free = float(np.maximum(rows - 1, 0).sum())
     most = {"weights": free, "context": free, "lse": float(np.count_nonzero(rows))}
@@ -139,7 +127,7 @@ def free_numbers(case: Case, pipe: Pipeline) -> float:
 
 
 def tells(cases: Sequence[Case], pipe: Pipeline, free: int) -> bool:
-    """Return whether files show more independent numbers than were fitted."""
+    """Return whether the files show more independent numbers than were fitted."""
     return not free or sum(free_numbers(case, pipe) for case in cases) > free
 
 
@@ -152,10 +140,10 @@ def is_evident(
     choice: float | None,
     careful: bool,
 ) -> bool:
-    """Return whether the evidence is as much as is asked for, or that of a number of few digits.
+    """Return whether the evidence is enough.
 
-    ``choice`` is how many bits of a fitted number were free to choose. ``careful``: no more counts
-    than what the queries see can show, because thousands of mistakes were tried, or on a part.
+    ``choice`` is how many bits of a fitted number were free to choose. With ``careful``, only
+    independent numbers count: thousands of mistakes were tried, or a part of the problem.
     """
     if result.bits >= bits and not careful:
         return True
@@ -167,15 +155,14 @@ def is_evident(
 class _Attempt:
     """One pipeline, tried on one case.
 
-    Nothing is worked out before it is asked for: most pipelines are far off, and what one earns
-    takes longer than all the rest.
+    Everything is computed when it is asked for: most pipelines are far off, and the tolerance of a
+    pipeline takes longer than all the rest.
     """
 
     def __init__(self, case: Case, pipe: Pipeline) -> None:
         self.case, self.pipe, self.question = case, pipe, case.question
 
     def fit(self) -> Fit | None:
-        """Return how well the pipeline fits; None where it does not."""
         if self.case.whole and not has_right_shapes(self.case, self.pipe):
             return None
         most = _MOST_LEFT if self.pipe.products is None else _MOST_LEFT_OF_FACTORS
@@ -187,7 +174,12 @@ class _Attempt:
         if not all(explained[n] or self._was_right(n) for n in self.made):
             return None
         files = self.case.files
-        oddly_wrong = (_odd(files[n], right).any() for n, right in self._comparable())
+        rights = {n: self._right(n) for n in files}
+        oddly_wrong = (
+            _odd(files[n], right).any()
+            for n, right in rights.items()
+            if right.shape == files[n].shape
+        )
         return Fit(
             error=max(float(errors.error.max(initial=0.0)) for errors in self.left.values()),
             rms=max(map(self._share, self.left)),
@@ -201,37 +193,27 @@ class _Attempt:
 
     @cached_property
     def made(self) -> dict[str, Array]:
-        """What the pipeline makes of each file."""
+        """The outputs of the pipeline that were given as files."""
         return {n: self.case.shaped(self.pipe, self.outputs, n) for n in self.case.files}
 
     def _right(self, name: str) -> Array:
         return self.case.shaped(self.case.pipe, self.case.right, name)
 
-    def _comparable(self) -> Iterator[tuple[str, Array]]:
-        """Yield the right answers that have the shapes of their files."""
-        for name, file in self.case.files.items():
-            right = self._right(name)
-            if right.shape == file.shape:
-                yield name, right
-
     def before(self, name: str) -> Errors | None:
-        """Return the errors beside the right answer; None where its shape is another."""
+        """Return the errors beside the right answer; None where the shapes differ."""
         known = self.case.errors
         if name not in known:
             found, right = self.case.files[name], self._right(name)
+            output = self.question.outputs[name]
+            block = None if output.errors is None else output.errors.stretch
+            tolerance = output.tolerance if block is None else block.tolerance
             same = right.shape == found.shape
-            known[name] = _errors(found, right, self._of_right(name)) if same else None
+            known[name] = _errors(found, right, tolerance) if same else None
         return known[name]
-
-    def _of_right(self, name: str) -> Tolerance:
-        """Return what is tolerated beside the right answer, by a block that is wrong by itself."""
-        output = self.question.outputs[name]
-        stretch = None if output.errors is None else output.errors.stretch
-        return output.tolerance if stretch is None else stretch.tolerance
 
     @cached_property
     def left(self) -> dict[str, Errors]:
-        """The errors beside what the pipeline makes."""
+        """The errors beside the outputs of the pipeline."""
         tolerances = self._tolerances()
         return {
             n: _errors(self.case.files[n], made, tolerances[n]) for n, made in self.made.items()
@@ -246,7 +228,7 @@ class _Attempt:
         )
 
     def leaves_at_most(self, share: float) -> bool:
-        """Return whether of the errors that were too large no more than a share is left."""
+        """Return whether at most a share of the errors is left in each wrong output."""
         return all(self._was_right(n) or self._is_less(n, share) for n in self.made)
 
     def _is_less(self, name: str, share: float) -> bool:
@@ -262,7 +244,7 @@ class _Attempt:
         return before is not None and before.passed
 
     def _explains(self, name: str, most: float) -> bool:
-        """Return whether far less error is left than there was, and no more than rounding."""
+        """Return whether far less error is left than there was, and only rounding."""
         left, limit = self.left[name], self.left[name].tolerance.rms
         if self.before(name) is not None and limit is not None:
             digits = self.question.outputs[name].file.digits
@@ -272,25 +254,26 @@ class _Attempt:
         return self._is_less(name, most)
 
     def _tolerances(self) -> dict[str, Tolerance]:
-        """Return what the pipeline earns itself: it may round worse than the right one."""
+        """Return the tolerances that the pipeline earns: it may round worse than the right one."""
         outputs = self.question.outputs
         if not (self.case.evaluable and self.question.earned):
             return {n: one.tolerance for n, one in outputs.items()}
         self.question.work.spend(_ROUNDED_STEPS * self.case.cells)
         precisions = {n: self.pipe.products or p for n, p in self.question.precisions.items()}
-        # The mean of the heads errs no more than one of them.
+        # The mean of the heads errs no more than one head.
         exact = None if self.pipe.file.averaged else self.outputs
         plain = plain_errors(self.pipe, self.case.part, precisions, exact, self.question.inputs)
         own = {n: earned(plain[n], p, outputs[n].file.digits) for n, p in precisions.items()}
-        if not self.pipe.codes:
-            return own
-        return {n: _of_codes(tolerance, self.before(n)) for n, tolerance in own.items()}
+        for name, tolerance in own.items() if self.pipe.codes else ():
+            before = self.before(name)
+            if before is not None and before.error.size:
+                most = max(tolerance.absolute, float(before.error.max()))
+                rms = max(tolerance.rms or 0.0, _OF_CODES * before.rms)
+                own[name] = replace(tolerance, absolute=most, rms=rms)
+        return own
 
     def _share(self, name: str) -> float:
-        """Return the root mean square of what is left of the wrong numbers, as tolerances.
-
-        Beside the roundings of all right numbers, few wrong ones would not show.
-        """
+        """Return the root mean square of the errors left in wrong numbers, in tolerances."""
         errors, found, right = self.left[name], self.case.files[name], self._right(name)
         if self.pipe.codes and errors.tolerance.rms:
             return errors.rms / errors.tolerance.rms
@@ -305,10 +288,9 @@ class _Attempt:
         return root_mean_square(np.where(errors.error == 0, 0, shares))
 
     def _bits(self, name: str) -> float:
-        """Return the evidence of one output."""
         left, found, right = self.left[name], self.case.files[name], self._right(name)
-        # What leaves no more than the right formula is no less evident for rounding far worse.
-        # Factors that are rounded leave the roundings of the weights, which nobody knows.
+        # A pipeline that may round far worse, but leaves no more than the right one may, is no less
+        # evident. Rounded factors leave the roundings of the weights, which nobody knows.
         least = self.question.outputs[name].tolerance.rms or 0.0
         rest = left.tolerance.rms
         if self.pipe.products is not None:
@@ -316,7 +298,6 @@ class _Attempt:
         elif rest is not None and left.rms <= least < rest:
             rest = least
         if right.shape != found.shape:
-            # The shape itself says that something is different; ask how little of it is chance.
             finite_ones = found[np.isfinite(found)]
             right = np.full_like(found, finite_ones.mean() if finite_ones.size else 0.0)
         return bits_of(found, right, self.made[name], left.tolerance, rest)
@@ -325,16 +306,7 @@ class _Attempt:
 def bits_of(
     found: Array, right: Array, made: Array, tolerance: Tolerance, rest: float | None
 ) -> float:
-    """Return the evidence that a file is what a pipeline makes, and not near it by chance.
-
-    Parameters
-    ----------
-    found, right, made : ndarray
-        The file, the right answer, and what the pipeline makes.
-    tolerance : Tolerance
-    rest : float or None
-        What nearly every element must keep to.
-    """
+    """Return the evidence that a pipeline made a file; most errors are at most ``rest``."""
     odd = _odd(found, right)
     finite = _differ(found, right) & ~odd & np.isfinite(made)
     with np.errstate(divide="ignore", over="ignore"):
@@ -347,10 +319,7 @@ def bits_of(
 
 
 def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
-    """Return whether outputs have the shapes of the files: most orders of axes do not fit.
-
-    It is tried once for each way to write outputs.
-    """
+    """Return whether outputs have the shapes of the files; known for each way to write them."""
     value = None if pipe.value is None else pipe.value.shape
     key = pipe.axes, pipe.shape, value, pipe.output, pipe.finish, pipe.behind
     if key not in case.shapes:
@@ -362,7 +331,7 @@ def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
 
 
 def near(found: Array, made: Array, tolerance: Tolerance) -> bool:
-    """Return whether no number is far off what a pipeline makes, and the same ones are NaN."""
+    """Return whether no number of a pipeline is far off the file, and the same ones are NaN."""
     if found.shape != made.shape:
         return False
     odd = ~(np.isfinite(found) & np.isfinite(made))
@@ -372,19 +341,7 @@ def near(found: Array, made: Array, tolerance: Tolerance) -> bool:
     return bool((np.abs(known - numbers) <= _SCREEN * tolerance.allowed(numbers)).all())
 
 
-def _of_codes(tolerance: Tolerance, before: Errors | None) -> Tolerance:
-    """Return the tolerance of inputs that were put into few codes."""
-    if before is None or not before.error.size:
-        return tolerance
-    return replace(
-        tolerance,
-        absolute=max(tolerance.absolute, float(before.error.max())),
-        rms=max(tolerance.rms or 0.0, _OF_CODES * before.rms),
-    )
-
-
 def _errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
-    """Return the errors of the elements that are finite in both."""
     known, numbers = finite_in_both(found, made)
     return Errors(np.abs(known - numbers), numbers, tolerance)
 

@@ -1,4 +1,4 @@
-"""`check` judges outputs of another implementation, and diagnoses what is wrong."""
+"""`check` judges outputs of another implementation, and names the mistake."""
 
 from __future__ import annotations
 
@@ -165,7 +165,6 @@ def check(
 def _answers(
     problem: Problem, names: Collection[str], *, averaged: bool, threads: int | None
 ) -> dict[str, Array]:
-    """Return the right outputs, in the axes of the user."""
     plain = tuple(name for name in names if not (averaged and name == "weights"))
     answers: dict[str, Array] = {}
     if plain:
@@ -179,7 +178,7 @@ def _answers(
 
 
 def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
-    """Return the problem to be solved in float64, with what its inputs were projected from."""
+    """Return the problem in float64, made from the inputs of its projections."""
     made = _exactly_made(problem, threads)
     # From here on a mask is boolean, and true where a query sees a key.
     exact = replace(
@@ -192,7 +191,7 @@ def _in_float64(problem: Problem, projected: Projected | None, threads: int | No
 
 
 def _exactly_made(problem: Problem, threads: int | None) -> Problem:
-    """Return the problem with query, key and value projected in float64, if nobody said how."""
+    """Return the problem with inputs projected in float64, unless a precision was asked for."""
     made = problem.made_from
     if made is None or made.arguments["precision"] is not None or made.query.dtype == np.float64:
         return problem
@@ -207,13 +206,12 @@ def _exactly_made(problem: Problem, threads: int | None) -> Problem:
 
 
 def _unless_padding(packed: Array | None, own: Array) -> Array:
-    """Return an array made again; padding, which is not finite there, stays as it was."""
+    """Return an array made again, with the padding of its own where that is not finite."""
     made = as_heads(packed, own)
     return own if made is None else np.where(np.isfinite(made), made, widen(own, made.dtype))
 
 
 def _forms(printed: object, named: Collection[str]) -> Mapping[str, str]:
-    """Refuse what does not say how numbers were printed."""
     if not isinstance(printed, Mapping) or not set(printed) <= set(named):
         raise UsageError(
             f"printed: expected a mapping with names of {', '.join(named)}; found "
@@ -233,7 +231,7 @@ def _files(
     inputs: list[Array],
     printed: Mapping[str, str],
 ) -> dict[str, File]:
-    """Return the files, each in the format that its numbers and the inputs show."""
+    """Return the files with the formats that their numbers and the inputs show."""
     single = may_be_single(inputs, problem.dtype)
     arrays = {name: _in_one_axis(name, given, problem) for name, given in named.items()}
     return {
@@ -243,10 +241,7 @@ def _files(
 
 
 def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
-    """Return an lse that CSV holds as one column or row without the axis that is none of its.
-
-    And the gradient of a bias with the axes of length 1 that the problem gives the bias.
-    """
+    """Return an lse of one column or row without that axis, and dbias in the axes of the bias."""
     if name == "dbias" and problem.bias is not None:
         array, right = arguments.real_array(name, given), problem.gradient_shapes[name]
         alike = [n for n in array.shape if n > 1] == [n for n in right if n > 1]
@@ -290,7 +285,7 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
 
 
 def _given(rtol: object, atol: object, names: Collection[str]) -> dict[str, Tolerance]:
-    """Return the user's tolerance of each output; none of those that must earn it."""
+    """Return the tolerances that the user gives, by output."""
     found: dict[str, dict[str, float]] = {}
     for argument, given in (("rtol", rtol), ("atol", atol)):
         each = given if isinstance(given, Mapping) else dict.fromkeys(names, given)

@@ -1,31 +1,29 @@
-"""Where the error begins, in sentences: what all wrong elements have in common."""
+"""Where the errors are, in sentences: what all wrong elements have in common."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors.text import first_few, labelled, places
+from attncli.referee.run import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
+    from attncli.referee.formats import Array, Bools
     from attncli.referee.parts import Question
+    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["locate"]
 
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
-
-# Of queries of one kind at least this share is wrong, if the kind is told; a file of fewer numbers
-# than the second is whole by chance, and a wrong row has up to so many right numbers by chance.
+# A kind of queries is told if at least this share of them is wrong. A single wrong row is of some
+# kind by chance if more rows are. Wrong rows have this many right numbers by chance.
 _LEAST_SHARE, _SEVERAL, _BY_CHANCE = 0.01, 4, 2
-# Keys and queries of a block, as kernels have them.
+# Keys and queries of a block of usual kernels.
 _BLOCKS = (128, 64, 32, 16)
-_ROWS_AT_A_TIME = 256
 # To look at more pairs of query and key takes seconds.
 _MOST_PAIRS = 2**28
 
@@ -38,14 +36,9 @@ class _Sight(NamedTuple):
 
 
 def locate(question: Question) -> tuple[str, ...]:
-    """Return what the wrong elements have in common, output by output.
-
-    Parameters
-    ----------
-    question : Question
-    """
+    """Return what the wrong elements have in common, output by output."""
     several = len(question.files) > 1
-    seen = _sight(question.problem)
+    seen = _sight(question.problem, question.pipe)
     sentences: list[str] = []
     for name, found in question.shaped.items():
         wrong = question.outputs[name].wrong
@@ -56,21 +49,18 @@ def locate(question: Question) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _sight(problem: Problem) -> _Sight | None:
+def _sight(problem: Problem, pipe: Pipeline) -> _Sight | None:
     batch, heads, queries, keys = problem.shape
     mask = problem.visible.mask
     heads = heads if mask is not None and mask.shape[1] > 1 else 1
     if batch * heads * queries * keys > _MOST_PAIRS:
         return None
     sight = _Sight(*(np.empty((batch, heads, queries), np.int64) for _ in range(2)))
-    for b, h in np.ndindex(batch, heads):
-        for start in range(0, queries, _ROWS_AT_A_TIME):
-            rows = start, min(start + _ROWS_AT_A_TIME, queries)
-            tile = problem.visible.tile(b, h, rows, (0, keys))
-            full = np.ones((1, keys), np.bool_) if tile is None else tile
-            sight.counts[b, h, slice(*rows)] = full.sum(axis=1)
-            last = keys - 1 - np.argmax(full[:, ::-1], axis=1)
-            sight.last[b, h, slice(*rows)] = np.where(full.any(axis=1), last, -1)
+    for run in blocks_of(pipe, heads):
+        seen, own = np.broadcast_to(run.seen, run.shape), run.part.index
+        sight.counts[own] = seen.sum(axis=-1)
+        last = keys - 1 - np.argmax(seen[..., ::-1], axis=-1)
+        sight.last[own] = np.where(seen.any(axis=-1), last, -1)
     return sight
 
 
@@ -80,17 +70,13 @@ def _sentences(
     rows: Bools = np.any(wrong, axis=-1)
     yield f"the first wrong row is {_row_name(problem, rows)}"
     yield from _one_value(found[wrong])
-    with np.errstate(invalid="ignore"):
-        whole = found.size >= _SEVERAL and found.any() and not (found % 1).any()
-    if whole:
-        yield "every number of the file is whole, as if it had been cast to integers"
     yield from _entries(rows)
-    # After an output projection no row belongs to one head, so no mask applies to it.
+    # Behind an output projection no row belongs to one head, so no mask applies to it.
     if seen is not None and seen.counts.shape[1] in (1, rows.shape[1]):
         nan = np.isnan(found).any(axis=-1)
         if nan.any() and not (nan & (seen.counts > 0)).any():
             yield "the NaN rows are queries that see no key"
-        # Of a single number, the kind of its row says nothing.
+        # The kind of row of a single wrong number says nothing.
         if not rows.all() and np.count_nonzero(wrong) > 1:
             yield from _kind_of_rows(problem, rows, seen)
     yield from _range_of("queries", np.any(rows, axis=(0, 1)))
@@ -100,7 +86,6 @@ def _sentences(
 
 
 def _one_value(found: Array) -> Iterator[str]:
-    """Say that all wrong elements are the same."""
     if not np.isfinite(found).any():
         yield "every wrong element is NaN or infinite"
     elif found.size > 1 and not found.any():
@@ -128,7 +113,7 @@ def _entries(rows: Bools) -> Iterator[str]:
 
 
 def _kind_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
-    """Say which kind of row is wrong, if only one kind is."""
+    """Say which kind of query is wrong, if only one kind is."""
     keys = problem.shape[3]
     count, last = (np.broadcast_to(each, rows.shape) for each in seen)
     kinds: list[tuple[str, Bools]] = [
@@ -144,7 +129,7 @@ def _kind_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
     for text, kind in kinds:
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
-            # Of a single row among many, its kind says nothing.
+            # The kind of a single row among many says nothing.
             alone = np.count_nonzero(rows) == 1 and np.count_nonzero(kind) > _SEVERAL
             if mean >= _LEAST_SHARE and not alone:
                 share = "all" if mean == 1 else f"{100 * mean:.0f} %"
@@ -153,12 +138,11 @@ def _kind_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
 
 
 def _last_blocks(length: int) -> list[tuple[int, int]]:
-    """Return where the last block of each size begins, and the size; the shortest block first."""
+    """Return the first key and the size of the last block, for each size of blocks."""
     return sorted((((length - 1) // block * block, block) for block in _BLOCKS), reverse=True)
 
 
 def _range_of(what: str, wrong: Bools) -> Iterator[str]:
-    """Say which range of an axis is wrong, or that only one index is."""
     bad = np.flatnonzero(wrong)
     first, last, length = int(bad[0]), int(bad[-1]), wrong.size
     if bad.size == length:

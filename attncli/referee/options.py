@@ -1,7 +1,7 @@
-"""The options with which attncli computes what a mistake computes, beside those given.
+"""The options with which attncli reproduces a mistake, beside those that were given.
 
-Most functions make or are the ``option`` of a `Mistake`: the problem in, words out; empty where no
-option does the same.
+Most functions make or are the ``option`` of a `Mistake`: the problem in, words out; empty words
+where no option does the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.numerics.positions import BASE, alibi_slopes
+from attncli.numerics.positions import alibi_slopes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,22 +33,15 @@ __all__ = [
     "with_lengths",
     "without_alibi",
     "without_lengths",
-    "without_mask",
-    "without_placed",
     "without_rope",
 ]
 
 
-def together(options: Iterable[str], problem: Problem) -> tuple[str, ...]:
-    """Return each option once; none where two of them set the same one to different values."""
+def together(options: Iterable[str]) -> tuple[str, ...]:
+    """Return each option once; none where two of them give one option different values."""
     once = tuple(dict.fromkeys(option for option in options if option))
     names = {next((w for w in option.split() if w.startswith("--")), option) for option in once}
-    if len(names) < len(once):
-        return ()
-    left = " ".join(option for option in once if option.startswith("leave ")).split()
-    # Without any rule that asks where queries stand, it is an error to say so.
-    idle = len(_placed_by(problem)) > 1 and _placed_by(problem) <= set(left)
-    return (*once, *(f"leave {words} out" for words in _placement(problem) if idle))
+    return once if len(names) == len(once) else ()
 
 
 def shortest(number: float) -> str:
@@ -57,7 +50,7 @@ def shortest(number: float) -> str:
 
 
 def _short(numbers: tuple[int, ...]) -> str:
-    """Return numbers of all batch entries; one that is the same for all of them once."""
+    """Return the numbers of all batch entries, or the one number that they have in common."""
     return ",".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 
 
@@ -81,23 +74,13 @@ def _flag(rule: str) -> str:
 
 
 def inverted(*rules: str) -> Callable[[Problem], str]:
-    """Make the option that reads these masks the other way; it reads all that there are."""
+    """Make the option that inverts masks."""
 
     def option(problem: Problem) -> str:
         if _masks(problem) == set(rules):
             return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
         given = " and ".join(map(_flag, rules))
         return f"give {given} inverted (--mask-means is of both masks)"
-
-    return option
-
-
-def without_mask(rule: str) -> Callable[[Problem], str]:
-    """Make the option that leaves a mask out, and its polarity where nothing else has one."""
-
-    def option(problem: Problem) -> str:
-        idle = problem.mask_means == "drop" and _masks(problem) == {rule}
-        return f"leave {_flag(rule)}{' and --mask-means' if idle else ''} out"
 
     return option
 
@@ -110,7 +93,7 @@ def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
 
 
 def _stands_in_corner(problem: Problem) -> bool:
-    """Return whether a rule places the queries, at the last real key and not at key 0."""
+    """Return whether a rule needs the places of queries, and the last one is at the last key."""
     in_corner = _stands_at(problem, problem.visible.bottom_right)
     return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner
 
@@ -130,46 +113,20 @@ def _moves_positions(problem: Problem) -> bool:
     return problem.alibi_slopes is not None or problem.rope is not None
 
 
-def _placement(problem: Problem) -> list[str]:
-    """Return the option that says where queries stand, if one does or may."""
-    in_corner = _stands_at(problem, problem.visible.bottom_right)
-    if any(problem.visible.offsets):
-        return ["--causal-align or --query-offset" if in_corner else "--query-offset"]
-    return [] if in_corner else ["--causal-align, where it is given,"]
-
-
-def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
-    """Make the option that leaves a rule out, and the alignment that only it needs.
-
-    The rule is ``--causal``, ``--window``, ``--alibi`` or ``--rope``; ``also`` is how the user
-    calls it, where that is another name.
-    """
-
-    def option(problem: Problem) -> str:
-        alone = _placed_by(problem) == {rule}
-        return f"leave {' and '.join([also or rule, *(_placement(problem) if alone else [])])} out"
-
-    return option
-
-
 def without_alibi(problem: Problem) -> str:
-    """Return how ALiBi is left out, under the name by which it was given."""
+    """Return the option that leaves ALiBi out."""
     usual = np.array_equal(np.asarray(problem.alibi_slopes), alibi_slopes(problem.shape[1]))
-    return without_placed("--alibi", "--alibi" if usual else "--alibi-slopes")(problem)
+    return f"leave {'--alibi' if usual else '--alibi-slopes'} out"
 
 
 def without_rope(problem: Problem) -> str:
-    """Return how the rotary embedding is left out, and its base, which only it has."""
-    words = "--rope"
-    if problem.rope is not None and problem.rope.frequencies is not None:
-        words += " and --rope-frequencies"
-    elif problem.rope is not None and problem.rope.base != BASE:
-        words += " and --rope-base"
-    return without_placed("--rope", words)(problem)
+    """Return the option that leaves the rotary embedding out."""
+    listed = problem.rope is not None and problem.rope.frequencies is not None
+    return f"leave --rope{' and --rope-frequencies' if listed else ''} out"
 
 
 def based(base: int) -> Callable[[Problem], str]:
-    """Make the option for another base of the rotary embedding, instead of any frequencies."""
+    """Make the option for another base of the rotary embedding."""
 
     def option(problem: Problem) -> str:
         listed = problem.rope is not None and problem.rope.frequencies is not None
@@ -179,7 +136,7 @@ def based(base: int) -> Callable[[Problem], str]:
 
 
 def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:
-    """Make the option that moves causal rule and window to another corner; ALiBi and rope too."""
+    """Make the option that moves all rules to another corner: ``positions`` has ALiBi and rope."""
 
     def option(problem: Problem) -> str:
         if _moves_positions(problem) != positions:
@@ -193,7 +150,7 @@ def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str
 
 
 def also_causal(align: Align) -> Callable[[Problem], str]:
-    """Make the option that adds the causal rule and leaves the others where they are."""
+    """Make the option that adds the causal rule and does not move the others."""
 
     def option(problem: Problem) -> str:
         corner = problem.visible.bottom_right
@@ -206,7 +163,7 @@ def also_causal(align: Align) -> Callable[[Problem], str]:
 
 
 def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
-    """Return the option that moves causal rule and window alone, with the causal rule if asked."""
+    """Return the option that moves causal rule and window; none where ALiBi or rope would move."""
     if _moves_positions(problem):
         return ""
     number = _short(offsets)
@@ -216,10 +173,10 @@ def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = Fals
     return option if default else f"{option} (without --causal-align)"
 
 
-def windowed(left: int | None, right: int | None, problem: Problem) -> str:
+def windowed(left: int | None, right: int | None) -> str:
     """Return the option for another window."""
     if left is None and right is None:
-        return without_placed("--window")(problem)
+        return "leave --window out"
     return "--window " + ",".join("-1" if side is None else str(side) for side in (left, right))
 
 
@@ -227,15 +184,12 @@ def windowed(left: int | None, right: int | None, problem: Problem) -> str:
 
 
 def without_lengths(problem: Problem) -> str:
-    """Return how kv_lengths are left out; nothing where queries stand at the last real key."""
+    """Return the option without kv_lengths; none where that would move the queries."""
     return "" if _stands_in_corner(problem) else "leave --kv-lengths out"
 
 
 def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> str:
-    """Return the option for these kv_lengths, with which queries at the last real key move or not.
-
-    Nothing where they are to stay there.
-    """
+    """Return the option for other kv_lengths; none where it would move queries that stay."""
     option = f"--kv-lengths {_short(lengths)}"
     if moved:
         return f"{option} (with --causal-align bottom-right)"
@@ -243,7 +197,7 @@ def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> 
 
 
 def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
-    """Make the option that lets only the first keys count, for a function of how many there are."""
+    """Make the option that keeps the first keys: a function of their number."""
 
     def option(problem: Problem) -> str:
         keys = problem.shape[3]

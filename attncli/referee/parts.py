@@ -1,7 +1,7 @@
-"""What mistakes are tried on: the whole of a small problem, slices of a large one.
+"""The cases on which mistakes are tried: the whole of a small problem, slices of a large one.
 
-Two slices of a large problem stand for it, around the first wrong row and around the worst one.
-What explains them is tried in more places before it is told.
+The slices of a large problem lie around the first wrong row and around the worst one. A mistake
+that explains them is tried in more places before it is named.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ __all__ = ["MOST_CELLS", "Case", "Cases", "Question", "Work"]
 
 Needs = frozenset[str]
 Row = tuple[int, int, int]
-# Scores of a slice, which takes about two milliseconds; of a probe, which rules most mistakes out
-# in less time; and of the largest problem that is computed again at all.
+# Scores of a slice, which takes about two milliseconds; of a probe, which rules out most mistakes
+# in less time; and of the largest problem that is evaluated.
 _SMALL_CELLS, _PROBE_CELLS, MOST_CELLS = 2**15, 2**10, 2**21
-# How many more slices are tried: spread over the rows that are wrong, and over all rows.
+# More slices that are tried: among the wrong rows, and among all rows.
 _OF_WRONG, _OF_ALL = 24, 8
-# A unit of work is the evaluation of one score. So many of them a usual processor does in a second,
-# measured on slices; and so many an evaluation costs beside its scores, measured on small problems.
+# A unit of work is the evaluation of one score. Units that a usual processor does in a second,
+# measured on slices; and units that an evaluation costs beside its scores.
 _UNITS_A_SECOND, _OF_A_CALL = 8e6, 2400.0
-# Seconds beyond the limit in which what was found is still tried in other places.
+# Seconds beyond the limit in which explanations are still tried in other places.
 _GRACE = 0.5
 
 
 class Work:
     """How much a search may do: a time limit counted in evaluated scores.
 
-    Identical calls do the same work, however fast the machine is. The clock ends a search only
-    where the machine is slower than the count assumes.
+    Identical calls do the same work on every machine. The clock ends a search only on one that is
+    slower than the count assumes.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -56,17 +56,17 @@ class Work:
         self._deadline = time.monotonic() + seconds
 
     def spend(self, units: float) -> None:
-        """Count so much work."""
+        """Count work that is done."""
         self.spent += units
 
     @property
     def left(self) -> float:
-        """How many units are left."""
+        """The units that are left."""
         return max(0.0, self.most - self.spent)
 
     @property
     def over(self) -> bool:
-        """Whether all is done that may be."""
+        """Whether no work is left."""
         return self.spent > self.most or time.monotonic() > self._deadline
 
     @property
@@ -77,14 +77,14 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Everything that the diagnosis knows."""
+    """The files beside the answers, and how much work a search for mistakes may do."""
 
     problem: Problem  # in float64
     outputs: Mapping[str, Judged]
     work: Work  # shared by all questions about the same files
     averaged: bool = False  # the weights are the mean of the heads
     doubtful: Sequence[Place] = ()  # rows that look wrong; the formula is measured there, too
-    # Rows (B, H, L) of outputs that are NaN for a reason of their own: all that is tried has them.
+    # Rows (B, H, L) of outputs that are NaN for a reason of their own, and so in whatever is tried.
     nan_rows: Mapping[str, Bools] = field(default_factory=dict)
     inputs: Precision | None = None  # the format of the inputs, where it has 16 bits
 
@@ -109,7 +109,7 @@ class Question:
 
     @property
     def comparable(self) -> dict[str, Array]:
-        """The same; none where a shape is wrong, as only whole files compare then."""
+        """The same; empty where a shape is wrong, as only whole files compare then."""
         return self.shaped if len(self.shaped) == len(self.outputs) else {}
 
     @property
@@ -164,8 +164,7 @@ class Case:
 
     question: Question
     part: Part
-    # In the axes of the user where the case is whole, else the part of (B, H, L, ·).
-    files: Mapping[str, Array]
+    files: Mapping[str, Array]  # whole in the axes of the user, else a part of (B, H, L, ·)
     whole: bool  # it is all of the problem, and shapes are compared, too
     memory: Memory = field(default_factory=Memory, repr=False)
     errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
@@ -192,12 +191,12 @@ class Case:
 
     @property
     def evaluable(self) -> bool:
-        """Whether it is small enough to be computed again for each mistake."""
+        """Whether it is small enough to be evaluated for each mistake."""
         return self.cells <= MOST_CELLS
 
     @cached_property
     def right(self) -> Outputs:
-        """What the right pipeline makes; of what is too large, only what the engine has made."""
+        """The right outputs; where the case is too large, only those of the engine."""
         if self.evaluable:
             return self.outputs(self.pipe)
         return {
@@ -207,15 +206,15 @@ class Case:
 
     @cached_property
     def run(self) -> Run:
-        """The right pipeline on the part, for those who ask for its operands."""
+        """The right pipeline on the part."""
         return Run(self.pipe, self.part, FLOAT64, self.memory)
 
     def outputs(self, pipe: Pipeline) -> Outputs:
-        """Return what a pipeline makes of the part, (B, H, L, ·)."""
+        """Return the outputs of a pipeline, (B, H, L, ·)."""
         self.question.work.spend(_OF_A_CALL + (self.cells if self.evaluable else 0))
         if self.evaluable:
             made = evaluate(pipe, self.part, memory=self.memory)
-        else:  # it changes only how results are written
+        else:  # the pipeline changes only how results are written
             made, run = dict(self.right), Run(pipe, self.part, FLOAT64, self.memory)
             for finish in (*pipe.finish, *pipe.behind):
                 made = finish(run, made)
@@ -257,7 +256,7 @@ class Case:
         return ", ".join([*places(where), words])
 
     def row(self, b: int, i: int) -> Case:
-        """Return one query of a batch entry, all heads that the case has."""
+        """Return one query of a batch entry, with all heads of the case."""
         batch = b if self.part.batch is None else self.part.batch
         start = 0 if self.part.rows is None else self.part.rows[0]
         part = Part(batch, self.part.head, (start + i, start + i + 1))
@@ -268,7 +267,7 @@ class Case:
 class Cases:
     """The cases of a question, made when they are asked for.
 
-    By part, heads and queries that are wrong are tried by themselves, also of a small problem.
+    With ``by_part``, wrong heads and queries are tried by themselves, even in a small problem.
     """
 
     def __init__(self, question: Question, *, by_part: bool = False) -> None:
@@ -291,15 +290,15 @@ class Cases:
         return self._known[needs]
 
     def probe(self, needs: Needs) -> Case | None:
-        """Return a part of the first case, on which most mistakes are ruled out sooner."""
+        """Return a small part of the first case, which rules out most mistakes."""
         cells = self.of(needs)[0].cells
-        if cells < 2 * _PROBE_CELLS or not self._comparable(needs):
+        if cells < 2 * _PROBE_CELLS or not self._has_slices(needs):
             return None
         probe = self._slice(self._part(needs, self._anchors[-1], _PROBE_CELLS))
         return probe if 2 * probe.cells <= cells and probe.evaluable else None
 
     def elsewhere(self, needs: Needs) -> Iterator[Case]:
-        """Yield more slices of a large problem: those included, and others spread over it."""
+        """Yield more slices of a large problem: the included ones, and others all over it."""
         if not self._cuts(needs):
             return
         tried = {self._part(needs, row) for row in self._anchors}
@@ -307,7 +306,7 @@ class Cases:
         yield from (self._slice(part) for part in parts if part not in tried)
 
     def include(self, case: Case) -> None:
-        """Try what comes on a row of another part of the problem, too: the worst one there."""
+        """Try all further mistakes on another part of the problem, too: around its worst row."""
         there = np.full(self._counts.shape, -1)
         part = case.part
         if part.head is not None:
@@ -319,10 +318,9 @@ class Cases:
             self._known.clear()
 
     def _cuts(self, needs: Needs) -> bool:
-        return self.sliced and self._comparable(needs)
+        return self.sliced and self._has_slices(needs)
 
-    def _comparable(self, needs: Needs) -> bool:
-        """Return whether slices can be compared, and are enough."""
+    def _has_slices(self, needs: Needs) -> bool:
         return bool(self._files) and not needs >= {"batch", "heads", "rows"}
 
     @cached_property
@@ -334,7 +332,7 @@ class Cases:
         if part not in self._slices:
             files = {}
             for name, file in self._files.items():
-                # After an output projection, or an average, there are no heads any more.
+                # Behind an output projection, or an average, there are no heads.
                 mixed = file.shape[1] < self._question.problem.shape[1]
                 files[name] = file[(part._replace(head=None) if mixed else part).index]
             self._slices[part] = Case(self._question, part, files, whole=False)
@@ -342,7 +340,7 @@ class Cases:
 
     @cached_property
     def _counts(self) -> Any:
-        """How many numbers of each row are wrong, (B, H, L); NaN counts once, as it says little."""
+        """The count of wrong numbers of each row, (B, H, L); all NaN of a row count as one."""
         total: Any = 0
         for name, one in self._question.outputs.items():
             if one.wrong is not None:
@@ -358,7 +356,7 @@ class Cases:
         return _row(self._counts, int(first)), _row(self._counts, int(worst))
 
     def _spread(self) -> Iterator[Row]:
-        """Yield a few rows of all, and then more of those that are wrong."""
+        """Yield a few of all rows, and more of the wrong rows."""
         every, wrong = np.arange(self._counts.size), np.flatnonzero(self._counts)
         for rows, most in ((every, _OF_ALL), (wrong, _OF_WRONG)):
             places = np.linspace(0, rows.size - 1, min(rows.size, most)).round().astype(int)
@@ -380,7 +378,7 @@ class Cases:
         return Part(batch, head, (start, min(start + count, end)))
 
     def _span(self, batch: int | None, head: int | None, query: int) -> tuple[int, int]:
-        """Return which queries belong with one: from the first wrong one to the last, or not."""
+        """Return the span of a query: before the first wrong one, up to the last, or behind it."""
         counts = self._counts if batch is None else self._counts[batch : batch + 1]
         counts = counts if head is None else counts[:, min(head, counts.shape[1] - 1)][:, None]
         wrong = np.flatnonzero(counts.any(axis=(0, 1)))

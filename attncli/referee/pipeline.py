@@ -61,15 +61,15 @@ Turn = Callable[[Array, Array, "Rope"], Array]
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What the files show, which some mistakes ask for."""
+    """What the files show; some mistakes depend on it."""
 
     names: frozenset[str] = frozenset()  # the outputs that are judged
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    largest: float = FLOAT64.largest  # what is larger overflows in the format of the files
-    resolution: float = 0.0  # the absolute tolerance: the files show nothing smaller
+    largest: float = FLOAT64.largest  # larger numbers overflow in the format of the files
+    resolution: float = 0.0  # the absolute tolerance: the files show no smaller differences
     fill: float = USUAL_FILL  # the score of hidden keys in a file of scores
     averaged: bool = False  # the weights are the mean of the heads
-    # What several mistakes work out of the whole problem.
+    # Results for the whole problem that several mistakes share.
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -125,7 +125,7 @@ class Pipeline:
 
     @property
     def offsets(self) -> Ints:
-        """What is added to the index of a query to give its position, (B or 1,)."""
+        """The position of the first query of each batch entry, (B or 1,)."""
         return np.array(self.problem.visible.offsets)
 
     def but(self, **changes: Any) -> Pipeline:
@@ -137,16 +137,16 @@ class Pipeline:
         return made
 
     def with_rule(self, name: str, rule: Rule | None) -> Pipeline:
-        """Return the pipeline with a rule, in the place of that name; without it for None."""
+        """Return the pipeline with another rule of that name, or without it."""
         rules = {n: r for n, r in self.rules.items() if n != name}
         return self.but(rules=rules if rule is None else {**self.rules, name: rule})
 
     def with_term(self, name: str, term: Term) -> Pipeline:
-        """Return the pipeline with what a step adds to the scores, in the place of that name."""
+        """Return the pipeline with another term of that name."""
         return self.but(terms={**self.terms, name: term})
 
     def with_step(self, name: str, step: Stage, before: str | None) -> Pipeline:
-        """Return the pipeline with a step more, or the same one elsewhere."""
+        """Return the pipeline with one more step, or with an old one elsewhere."""
         return self.moved(name, before).but(steps={**self.steps, name: step})
 
     def moved(self, name: str, before: str | None) -> Pipeline:
@@ -156,7 +156,7 @@ class Pipeline:
         return self.but(order=(*order[:at], name, *order[at:]))
 
     def then(self, stage: str, change: Callable[..., Any] | tuple[str, Any]) -> Pipeline:
-        """Return the pipeline with one more change in `after`, `finish`, `behind` or operands."""
+        """Return the pipeline with one more change in after, finish, behind or operands."""
         return self.but(**{stage: (*getattr(self, stage), change)})
 
 
@@ -165,14 +165,14 @@ _FIELDS = frozenset(each.name for each in fields(Pipeline))
 
 def causal(offsets: Sequence[int] | Array) -> Rule:
     """Return the rule j ≤ i + offset."""
-    return lambda run: run.j <= run.i + run.by_entry(offsets)
+    return band(None, 0, offsets)
 
 
 def band(left: int | None, right: int | None, offsets: Sequence[int] | Array) -> Rule:
     """Return the rule i + offset − left ≤ j ≤ i + offset + right."""
 
     def rule(run: Run) -> Bools:
-        behind = run.i + run.by_entry(offsets) - run.j
+        behind = distance_of(run, offsets)
         seen = np.ones((1, 1, 1, 1), np.bool_) if left is None else behind <= left
         return seen if right is None else seen & (behind >= -right)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, reduce
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from attncli.numerics.positions import turned
 from attncli.referee.formats import FLOAT64, Array, Bools, Ints, Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from attncli.problem.problem import Rope
     from attncli.referee.pipeline import Pipeline
@@ -25,6 +26,7 @@ __all__ = [
     "Part",
     "Run",
     "Stage",
+    "blocks_of",
     "evaluate",
     "joined_heads",
     "limited",
@@ -41,6 +43,7 @@ Stage = Callable[["Run", Array], Array]
 # How many products are held at once while a sum is made term by term, and how many numbers a
 # `Memory` keeps before it forgets all of them.
 _AT_ONCE, _REMEMBERED = 2**18, 2**22
+_ROWS_AT_A_TIME = 256
 # What a `Memory` tells apart by its value.
 _BY_VALUE = frozenset([str, float, int, tuple])
 _LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
@@ -70,6 +73,13 @@ class Part(NamedTuple):
 
 
 WHOLE = Part()
+
+
+def blocks_of(pipe: Pipeline, heads: int) -> Iterator[Run]:
+    """Yield runs of a few queries of one head after the other, for some of the heads."""
+    batch, _, queries, _ = pipe.shape
+    for b, h, start in product(range(batch), range(heads), range(0, queries, _ROWS_AT_A_TIME)):
+        yield Run(pipe, Part(b, h, (start, start + _ROWS_AT_A_TIME)), FLOAT64, None)
 
 
 class Memory:
@@ -236,13 +246,11 @@ def _stages(run: Run, *, fold: bool) -> dict[str, Array]:
     if fold and pipe.order[0] == "scale" and pipe.score != "additive":
         return _steps(run, _product(run, fold=True), pipe.order[1:])
     product_of = pipe.score, run.operand("query"), run.operand("key"), pipe.score_vector
-    product = run.memory.of("product", product_of, lambda: np.array(_product(run)))
-    made_of: tuple[Any, ...] = (product, pipe.scale, pipe.softcap, pipe.order, pipe.fill)
+    raw = run.memory.of("product", product_of, lambda: np.array(_product(run)))
+    made_of: tuple[Any, ...] = (raw, pipe.scale, pipe.softcap, pipe.order, pipe.fill)
     for each in (pipe.terms, pipe.rules, pipe.steps):
         made_of += (tuple(each), *each.values())
-    made: dict[str, Array] = run.memory.of(
-        "scores", made_of, lambda: _steps(run, product, pipe.order)
-    )
+    made: dict[str, Array] = run.memory.of("scores", made_of, lambda: _steps(run, raw, pipe.order))
     return made
 
 

@@ -414,7 +414,7 @@ class Search:
         options = () if right_there else (mistake.option(problem) for mistake in group)
         return Cause(
             conventions=group,
-            options=together(options, problem),
+            options=together(options),
             outputs=tuple(self.question.files),
             error=result.error,
             fails_at=fails_at,

@@ -1,8 +1,7 @@
 """Queries all of whose keys have a bias that stands for a mask: they are not judged.
 
 A bias of −1e9 takes the digits of the scores: in float32 the numbers near 1e9 are 64 apart. So the
-weights of such a row are rounding errors, and what the textbook formula makes of it would become
-the tolerance of the whole file.
+weights of such a row are rounding errors, which would make the tolerance of the whole file.
 """
 
 from __future__ import annotations
@@ -11,46 +10,38 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors import DataError
 from attncli.errors.text import counted
-from attncli.problem.visibility import cut
-from attncli.referee.pipeline import LEAST_SEEN
+from attncli.referee.pipeline import LEAST_SEEN, pipeline_of
+from attncli.referee.run import blocks_of
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import File
+    from attncli.referee.formats import Array, Bools, File
 
 __all__ = ["swamped_queries", "told", "with_the_answer", "without"]
 
-Bools = npt.NDArray[np.bool_]
-# Scores that cannot be closer to each other than this, in nats, carry no information.
+# If neighbouring numbers are farther apart than this, scores carry no information.
 _TOO_FAR = 0.5
-_ROWS_AT_A_TIME = 256
-# The outputs that are made before the bias is added.
+# The outputs that do not contain the bias.
 _BEFORE = ("raw", "capped")
 
 
 def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None:
-    """Return the queries all of whose keys have such a bias, (B or 1, H or 1, L or 1), or None.
-
-    Raises
-    ------
-    DataError
-        They are all queries, and the files' format leaves their scores no digits.
-    """
+    """Return the queries all of whose keys have such a bias, (B or 1, H or 1, L or 1), or None."""
     names = [name for name in files if name not in _BEFORE]
     if problem.bias is None or not names:
         return None
     no_digits = -_TOO_FAR / max(files[name].precision.eps for name in names)
-    highest = _highest_seen(problem, max(no_digits, LEAST_SEEN))
-    if highest is None:
+    least = max(no_digits, LEAST_SEEN)
+    if np.asarray(problem.bias).min() > least:
         return None
-    swamped: Bools = np.isfinite(highest) & (highest <= max(no_digits, LEAST_SEEN))
+    highest = _highest_seen(problem)
+    swamped: Bools = np.isfinite(highest) & (highest <= least)
     if not swamped.all():
         return swamped if swamped.any() else None
     if (highest <= no_digits).all():
@@ -62,23 +53,14 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
     return None
 
 
-def _highest_seen(problem: Problem, least: float) -> npt.NDArray[np.float64] | None:
-    """Return the largest bias of the keys that each query sees; None if none is so low."""
-    bias = np.asarray(problem.bias)
-    if float(bias.min()) > least:
-        return None
+def _highest_seen(problem: Problem) -> Array:
+    """Return the largest bias of the keys that each query sees."""
     if not problem.visible.hides:
-        return np.asarray(np.max(bias, axis=-1), np.float64)
-    batch, heads, queries, keys = problem.shape
-    highest = np.empty((batch, heads, queries))
-    for b, h in np.ndindex(batch, heads):
-        for start in range(0, queries, _ROWS_AT_A_TIME):
-            rows = start, min(start + _ROWS_AT_A_TIME, queries)
-            seen = problem.visible.tile(b, h, rows, (0, keys))
-            part = cut(bias, b, h, rows, (0, keys))
-            highest[b, h, slice(*rows)] = np.max(
-                part if seen is None else np.where(seen, part, -np.inf), axis=-1
-            )
+        return np.asarray(np.max(np.asarray(problem.bias), axis=-1), np.float64)
+    highest, pipe = np.empty(problem.shape[:3]), pipeline_of(problem)
+    for run in blocks_of(pipe, problem.shape[1]):
+        bias = run.called(pipe.terms["bias"])
+        highest[run.part.index] = np.where(run.seen, bias, -np.inf).max(axis=-1)
     return highest
 
 
@@ -96,7 +78,7 @@ def with_the_answer(
         if name in _BEFORE or file.values.shape != answers[name].shape:
             continue
         found, right = (canonical(problem, name, a) for a in (file.values, answers[name]))
-        # After an output projection, or an average, the heads are one.
+        # Behind an output projection, or an average, there is one head.
         mixed = found.shape[1] < problem.shape[1]
         rows = np.asarray(swamped.any(axis=1, keepdims=True) if mixed else swamped)
         kept = np.where(rows[..., None], right, found)

@@ -181,7 +181,7 @@ class _Search:
         least = min((share for share, *_ in fits), default=0.0)
         for share, error, mistake in sorted(fits, key=lambda item: item[0]):
             if share <= _EQUALLY_GOOD * least + _ROUNDING:
-                options = together((mistake.option(self.model.problem),), self.model.problem)
+                options = together([mistake.option(self.model.problem)])
                 yield Cause(
                     conventions=(mistake,),
                     options=options,

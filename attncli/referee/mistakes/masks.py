@@ -88,7 +88,7 @@ def _as_zeros(pipe: Pipeline, rule: str) -> Pipeline:
     return without_rule(_zeroed(pipe, rule), rule)
 
 
-ROWS.add("mask_ignored", without_rule, "mask", option=options.without_mask("mask"))
+ROWS.add("mask_ignored", without_rule, "mask", option="leave --mask out")
 ROWS.add("mask_inverted", negated, "mask", option=options.inverted("mask"))
 ROWS.add("mask_transposed", _mask_as, transposed)
 ROWS.add(
@@ -147,8 +147,8 @@ def _of_longest(pipe: Pipeline) -> Pipeline:
     return pipe.with_rule("kv_lengths", keys_of((max(own),)))
 
 
-_LEFT_OUT: dict[str, Callable[[Problem], str]] = {
-    "key_padding_mask": options.without_mask("key_padding_mask"),
+_LEFT_OUT: dict[str, Any] = {
+    "key_padding_mask": "leave --key-padding-mask out",
     "kv_lengths": options.without_lengths,
 }
 _PADDINGS = tuple(_LEFT_OUT)
@@ -302,7 +302,7 @@ def _causal_as(pipe: Pipeline, first: int | None, last: int | None) -> Pipeline:
 
 _CORNERS = {"top_left": _zero, "bottom_right": _corner}
 _ALIGNS: dict[str, Any] = {corner: corner.replace("_", "-") for corner in _CORNERS}
-ROWS.add("causal_missing", without_rule, "causal", option=options.without_placed("--causal"))
+ROWS.add("causal_missing", without_rule, "causal", option="leave --causal out")
 ROWS.add("causal_unasked", _unasked, _zero, option=options.also_causal("top-left"))
 ROWS.add("causal_unasked_strict", _unasked, lambda _: (-1,))
 ROWS.add(
@@ -361,7 +361,7 @@ _WINDOWS: dict[str, Callable[[Side, Side], tuple[Side, Side]]] = {
 
 def _stated_window(change: Callable[[Side, Side], tuple[Side, Side]], problem: Problem) -> str:
     window = problem.visible.window
-    return "" if window is None else options.windowed(*change(*window), problem)
+    return "" if window is None else options.windowed(*change(*window))
 
 
 def _symmetric(pipe: Pipeline) -> Pipeline:
@@ -385,7 +385,7 @@ def _trimmed(pipe: Pipeline) -> Pipeline:
     return pipe.with_rule("window", lambda run: run.called(own) & (run.j >= run.by_entry(first)))
 
 
-ROWS.add("window_ignored", without_rule, "window", option=options.without_placed("--window"))
+ROWS.add("window_ignored", without_rule, "window", option="leave --window out")
 ROWS.add("window_inverted", negated, "window")
 for _name, _change in _WINDOWS.items():
     ROWS.add(_name, _windowed, _change, option=partial(_stated_window, _change))
