@@ -11,13 +11,15 @@ influence each other's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.formula import attend_part
-from attncli.engine.operands import NotFiniteError, prepare
+from attncli.engine.operands import NotFiniteError, Operands, prepare
+from attncli.engine.panels import Scratch
 from attncli.engine.plan import (
     formula_parts,
     is_serial,
@@ -26,10 +28,12 @@ from attncli.engine.plan import (
     tiled_parts,
     tiling_of,
 )
+from attncli.numerics.threads.blas import single_blas_thread
+from attncli.numerics.threads.cores import available_cores
 from attncli.problem.result import Attention
 
 if TYPE_CHECKING:
-    from attncli.engine.formula import Part
+    from attncli.engine.score_rules import Place
     from attncli.numerics.threads.pool import Work
     from attncli.problem.problem import Problem
 
@@ -81,7 +85,7 @@ def attend(
         name: into[name] if into and name in into else np.empty(shape, problem.dtype)
         for name, shape in result_shapes(problem, outputs).items()
     }
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # in helping threads, too
         try:
             fully_masked = _fill(problem, results, threads, progress)
         except NotFiniteError:
@@ -115,66 +119,51 @@ def _fill(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows are fully masked."""
-    if is_serial(problem):
-        parts, work = _parts(problem, results)
-        return work(_counted(parts, progress), _go_on)
-
-    # Imported late, so that a program with only a small problem starts faster.
-    from attncli.numerics.threads.blas import single_blas_thread  # noqa: PLC0415
-    from attncli.numerics.threads.cores import available_cores  # noqa: PLC0415
-
-    with single_blas_thread():
-        parts, work = _parts(problem, results)
+    serial = is_serial(problem)
+    with nullcontext() if serial else single_blas_thread():
+        operands = prepare(problem)
+        tiled = is_tiled(problem, results)
+        parts = tiled_parts(problem) if tiled else formula_parts(problem, results)
         queue = _counted(parts, progress)
+        work = _tiled(operands, parts, results) if tiled else _by_formula(operands, results)
         count = min(threads or available_cores(), len(parts))
-        if count == 1 or not repays_threads(problem, count):
-            return work(queue, _go_on)
+        if serial or count == 1 or not repays_threads(problem, count):
+            return work(queue, lambda: None)  # Ctrl-C comes to this thread itself
 
+        # Imported late, so that a program with only a small problem starts faster.
         from attncli.numerics.threads.pool import spread  # noqa: PLC0415
 
         return spread(work, queue, count)
 
 
-def _parts(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], Work[Part]]:
-    """Return the parts of a problem, and a function that computes those that it is given."""
-    operands = prepare(problem)
-    tiled = is_tiled(problem, results)
-    parts = tiled_parts(problem) if tiled else formula_parts(problem, results)
-    if len(parts) == 1 and not tiled:
-        return parts, lambda queue, _: sum(
-            [attend_part(operands, part, results, None) for part in queue]
-        )
+def _by_formula(operands: Operands, results: dict[str, Array]) -> Work[Place]:
+    """Return a function that computes those parts that it is given."""
 
-    # Imported late, as above.
-    from attncli.engine.flash import attend_block  # noqa: PLC0415
-    from attncli.engine.panels import Scratch  # noqa: PLC0415
+    def work(queue: Iterable[Place], _: Callable[[], None]) -> int:
+        with Scratch(operands.problem.dtype) as scratch:
+            return sum([attend_part(operands, part, results, scratch) for part in queue])
 
-    tiling = tiling_of(problem, parts)
-
-    def work(queue: Iterable[Part], check_stopped: Callable[[], None]) -> int:
-        scratch = Scratch(problem.dtype)
-        fully_masked = 0
-        # NumPy's error state is that of a thread.
-        with np.errstate(all="ignore"):
-            for part in queue:
-                check_stopped()
-                if tiled:
-                    fully_masked += attend_block(
-                        operands, part, tiling, results, scratch, check_stopped
-                    )
-                else:
-                    fully_masked += attend_part(operands, part, results, scratch)
-        scratch.release()
-        return fully_masked
-
-    return parts, work
+    return work
 
 
-def _go_on() -> None:
-    """Stop nothing: the thread that calls it gets Ctrl-C itself."""
+def _tiled(operands: Operands, parts: list[Place], results: dict[str, Array]) -> Work[Place]:
+    """Return a function that computes those parts that it is given, tile by tile."""
+    from attncli.engine.flash import attend_block  # noqa: PLC0415 - as above
+
+    tiling = tiling_of(operands.problem, parts)
+
+    def work(queue: Iterable[Place], check_stopped: Callable[[], None]) -> int:
+        with Scratch(operands.problem.dtype) as scratch:
+            blocks = (
+                attend_block(operands, part, tiling, results, scratch, check_stopped)
+                for part in queue
+            )
+            return sum(blocks)
+
+    return work
 
 
-def _counted(parts: list[Part], progress: Progress | None) -> Iterator[Part]:
+def _counted(parts: list[Place], progress: Progress | None) -> Iterator[Place]:
     for done, part in enumerate(parts):
         if progress is not None:
             progress(done, len(parts))

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from attncli.engine import attend
 from attncli.engine.operands import Operands, prepare
-from attncli.engine.score_rules import Place, add_rules, hiding_parts, seen_at
+from attncli.engine.score_rules import Place, add_rules, hiding_parts
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import rotate
 from attncli.problem.layout import Layout
@@ -144,15 +144,14 @@ def _swept(
     operands = prepare(problem)
 
     def work(queue: Iterable[_Part], check_stopped: Callable[[], None]) -> int:
-        with np.errstate(all="ignore"):
-            for part in queue:
-                for entry in part.entries:
-                    for group in part.groups:
-                        check_stopped()
-                        _of_group(operands, part, entry, group, rows, sums, check_stopped)
+        for part in queue:
+            for entry in part.entries:
+                for group in part.groups:
+                    check_stopped()
+                    _of_group(operands, part, entry, group, rows, sums, check_stopped)
         return 0
 
-    with single_blas_thread():
+    with single_blas_thread(), np.errstate(all="ignore"):
         spread(work, parts, min(threads or available_cores(), len(parts)))
     sums.query = sums.query[0] if chunks == 1 else sums.query.sum(axis=0)
     if bias is not None and bias.ndim == 5:
@@ -224,12 +223,9 @@ def _tile(
     # A query without keys has lse −inf; all its weights are 0.
     np.subtract(weights, np.where(np.isneginf(lse), np.inf, lse)[:, None], out=weights)
     np.exp(weights, out=weights)
-    start = place.columns[0]
-    for part in hiding_parts(problem, place):
-        seen = seen_at(problem, part)
-        if seen is not None:
-            edge = weights[:, part.columns[0] - start : part.columns[1] - start]
-            np.copyto(edge, 0, where=~np.broadcast_to(seen[0, 0], edge.shape))
+    for some, seen in hiding_parts(problem, place):
+        edge = weights[:, some]
+        np.copyto(edge, 0, where=~np.broadcast_to(seen[0, 0], edge.shape))
     dscores = dcontext @ value.T
     np.subtract(dscores, delta[:, None], out=dscores)
     np.multiply(dscores, weights, out=dscores)

@@ -8,15 +8,16 @@ number for each query and key, additive scores, and what leaves the range of the
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.operands import NotFiniteError, refuse_scores
 from attncli.engine.panels import row_sums, weighted_sum
+from attncli.engine.plan import FEW_QUERIES, SCORES_OF_SHORT_HEAD
+from attncli.engine.range_checks import HIGHEST_UNSHIFTED
 from attncli.engine.score_rules import (
-    Place,
     add_rules,
     hidden_as_infinity,
     hiding_parts,
@@ -32,20 +33,16 @@ if TYPE_CHECKING:
 
     from attncli.engine.operands import Operands
     from attncli.engine.panels import Scratch
+    from attncli.engine.score_rules import Place
     from attncli.problem.problem import Problem
 
-__all__ = ["HIGHEST_UNSHIFTED", "Part", "attend_part"]
+__all__ = ["attend_part"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-Span = tuple[int, int]
 
-# Scores in nats up to which exponentials need no shift: exp(±40) is 4e−18 to 2e17, which leaves
-# sums in float32 20 orders of magnitude to both ends of its range, 1e−38 to 3e38.
-HIGHEST_UNSHIFTED = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
-# With fewer queries, to read all keys for a bound costs as much as it saves.
-_FEW_QUERIES = 16
-# Scores up to which a masked copy takes less time than the minimum with infinities.
+# Scores up to which a masked copy takes less time than the minimum with infinities; of a head, up
+# to which it is not worth while to look for the least, or to add them up in pieces.
 _SHORT = 4096
 # Numbers of half precision that are widened at a time.
 _WIDENED = 2**20
@@ -54,124 +51,96 @@ _LEAST_NORMAL = {
 }
 
 
-class Part(NamedTuple):
-    """Batch entries, heads and queries that are computed at a time, each as (start, stop)."""
-
-    entries: Span
-    heads: Span
-    rows: Span
-
-
 def attend_part(
-    operands: Operands, part: Part, results: dict[str, Array], scratch: Scratch | None
+    operands: Operands, place: Place, results: dict[str, Array], scratch: Scratch
 ) -> int:
     """Compute a part of the results, and return how many (batch, head, query) see no key.
 
-    Heads are those of whole groups that share a key, or lie within one group. Scores that are not
-    asked for are computed in ``scratch``, or in memory of their own.
+    Heads are those of whole groups that share a key, or lie within one group.
 
     References
     ----------
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
     problem = operands.problem
-    index = tuple([slice(*span) for span in part])
+    index = tuple([slice(*span) for span in place[:3]])
     own = {name: array[index] for name, array in results.items()}
-    columns = (0, problem.shape[3])
-    if problem.visible.banded:
-        columns = _columns(problem, part, own)
-    if columns[0] >= columns[1]:
-        operands.check_queries(*index)
-        return _see_nothing(problem, part, own)
-    place = Place(*part, columns)
-    # A bound on the scores makes the shift, and looking for infinite ones, superfluous.
-    bound = math.inf if scratch is None else _bound(operands, part)
+    place = _seen_keys(problem, place, own)
+    columns = slice(*place.columns)
+    bound = _bound(operands, place)
     adds = problem.bias is not None or problem.alibi_slopes is not None
     # A lse near 0 would lose digits without a shift.
     shifted = adds or "lse" in own or bound > HIGHEST_UNSHIFTED[problem.dtype]
-    scores = _room(place, own, problem.dtype, scratch)
+    scores = _room(place, own, scratch)
     finite = _write_scores(operands, place, scores, own, finite=bound < math.inf)
     if "scores" in own:
-        own["scores"][..., slice(*columns)] = scores
-    may_be_empty = adds or problem.visible.hides
-    highest = _shift(scores, may_be_empty=may_be_empty) if shifted else None
+        own["scores"][..., columns] = scores
+    # A sum of exponentials under the row max, which is 0 here where none is needed.
+    highest = _shift(scores) if shifted else np.zeros(())
     _exponentiate(scores, low=shifted or not finite)
     total = _totals(scores)
-    fully_masked = 0
+    sinks = problem.sinks
+    if sinks is not None:
+        sinks = sinks[slice(*place.heads), None, None]
     if "lse" in own:
-        sinks = _sinks(problem, place)
-        own["lse"][...] = log_denominator(total, 0 if highest is None else highest, sinks)[..., 0]
+        own["lse"][...] = log_denominator(total, highest, sinks)[..., 0]
     factors: tuple[Array, ...] = ()
-    if problem.sinks is not None:
-        own_sinks = np.asarray(_sinks(problem, place), total.dtype)
-        above = own_sinks - (0 if highest is None else highest)
-        factors = share_beside_sinks(total, above)
-    if may_be_empty:
-        empty = total == 0
-        np.copyto(total, 1, where=empty)
-        fully_masked = int(np.count_nonzero(empty))
-    _deliver(operands, place, scores, total, factors, own, normalise_first=not shifted)
-    return fully_masked
+    if sinks is not None:
+        factors = share_beside_sinks(total, sinks.astype(total.dtype) - highest)
+    empty = total == 0
+    np.copyto(total, 1, where=empty)
+    # Exponentials times values, divided at the end, have the fewest rounding errors. Without a
+    # shift their sums leave the range, and the weights come first.
+    if not shifted:
+        np.divide(scores, total, out=scores)
+    if "context" in own:
+        divisor = total if shifted else None
+        _write_context(operands, place, scores, divisor, factors, own["context"])
+    if "weights" in own:
+        if shifted:
+            np.divide(scores, total, out=scores)
+        _times(scores, factors)
+        if not np.may_share_memory(scores, own["weights"]):
+            own["weights"][..., columns] = scores
+    return int(np.count_nonzero(empty)) if adds or problem.visible.hides else 0
 
 
-def _columns(problem: Problem, part: Part, own: dict[str, Array]) -> Span:
-    """Return the keys that any query of a part may see, and write what others have."""
-    entry, stop = part.entries
-    keys = problem.shape[3]
-    if stop - entry > 1 or "raw" in own or "capped" in own:
-        return 0, keys
-    first, last = problem.visible.span(entry, *part.rows)
+def _seen_keys(problem: Problem, place: Place, own: dict[str, Array]) -> Place:
+    """Return a place with the keys that any query may see, and write what others have."""
+    entry, stop = place.entries
+    if not problem.visible.banded or stop - entry > 1 or "raw" in own or "capped" in own:
+        return place
+    first, last = problem.visible.span(entry, *place.rows)
+    last = max(last, first + 1)  # one key that is hidden, where none is seen
     for name, hidden in (("weights", 0), ("scores", -np.inf)):
         if name in own:
             own[name][..., :first] = hidden
             own[name][..., last:] = hidden
-    return first, last
+    return place._replace(columns=(first, last))
 
 
-def _see_nothing(problem: Problem, part: Part, own: dict[str, Array]) -> int:
-    """Write the results of queries none of which sees a key."""
-    if "context" in own:
-        own["context"][...] = 0
-    if "lse" in own:
-        sinks = problem.sinks
-        own["lse"][...] = -np.inf if sinks is None else sinks[slice(*part.heads), None]
-    return math.prod(stop - start for start, stop in part)
-
-
-def _bound(operands: Operands, part: Part) -> float:
+def _bound(operands: Operands, place: Place) -> float:
     """Return a bound on the magnitude of the capped scores, in nats; inf if unknown.
 
-    It is only worked out for a part of one head, so that heads do not influence each other.
+    It makes the shift, and looking for infinite scores, superfluous. It is only worked out for
+    long heads, which are computed one by one, so that heads do not influence each other.
     """
     problem = operands.problem
-    alone = all(stop - start == 1 for start, stop in part[:2])
-    if not (alone and problem.is_product and part.rows[1] - part.rows[0] >= _FEW_QUERIES):
-        return math.inf
-    # |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz).
-    longest = operands.lengths(part.entries[0], part.heads[0], part.rows)
-    factor = max(abs(problem.scale), 1)
-    if not max(longest[0], longest[0] * longest[1]) * factor < _half(problem.dtype):
-        return math.inf
-    return min(longest[0] * longest[1] * abs(problem.scale), problem.softcap or math.inf)
+    _, _, queries, keys = problem.shape
+    alone = all(stop - start == 1 for start, stop in place[:2])
+    # With few queries, to read all keys for a bound costs as much as it saves.
+    long = queries > FEW_QUERIES and queries * keys > SCORES_OF_SHORT_HEAD
+    if long and alone and problem.is_product:
+        return operands.score_bound(place)
+    return math.inf
 
 
-def _half(dtype: np.dtype[Any]) -> float:
-    return float(np.finfo(dtype).max) / 2
-
-
-def _room(
-    place: Place, own: dict[str, Array], dtype: np.dtype[Any], scratch: Scratch | None
-) -> Array:
+def _room(place: Place, own: dict[str, Array], scratch: Scratch) -> Array:
     """Return an array (B, H, L, S) for the scores: that of the weights if they are asked for."""
     weights = own.get("weights")
     if weights is not None and weights.strides[3] == weights.itemsize:
         return weights[..., slice(*place.columns)]
-    shape = tuple([stop - start for start, stop in place])
-    return np.empty(shape, dtype) if scratch is None else scratch.array("scores", shape)
-
-
-def _sinks(problem: Problem, place: Place) -> Array | None:
-    return None if problem.sinks is None else problem.sinks[slice(*place.heads), None, None]
+    return scratch.array("scores", tuple([stop - start for start, stop in place]))
 
 
 def _write_scores(
@@ -199,13 +168,11 @@ def _write_scores(
 
 def _hide(problem: Problem, place: Place, scores: Array, *, finite: bool) -> None:
     """Replace the scores of hidden keys by −inf."""
-    start = place.columns[0]
-    for part in hiding_parts(problem, place):
-        seen = seen_at(problem, part)
-        own = scores[..., part.columns[0] - start : part.columns[1] - start]
-        if seen is not None and finite and own.size > _SHORT:
+    for some, seen in hiding_parts(problem, place):
+        own = scores[..., some]
+        if finite and own.size > _SHORT:
             np.minimum(own, hidden_as_infinity(seen, own.dtype), out=own)
-        elif seen is not None:
+        else:
             np.copyto(own, -np.inf, where=~seen)
 
 
@@ -275,11 +242,10 @@ def _add_and_squash(problem: Problem, query: Array, key: Array, scores: Array) -
         np.multiply(scores, problem.scale, out=scores)
 
 
-def _shift(scores: Array, *, may_be_empty: bool) -> Array:
+def _shift(scores: Array) -> Array:
     """Subtract the highest score of each row (…, S), and return it, (…, 1); 0 if it is −inf."""
     highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
-    if may_be_empty:
-        np.copyto(highest, 0, where=highest == -np.inf)
+    np.copyto(highest, 0, where=highest == -np.inf)
     np.subtract(scores, highest, out=scores)
     return np.asarray(highest)
 
@@ -291,7 +257,7 @@ def _exponentiate(scores: Array, *, low: bool) -> None:
     """
     least = _LEAST_NORMAL[scores.dtype]
     lowest = math.log(least)
-    if not low or scores.size <= _SHORT or scores.min() >= lowest:
+    if not low or math.prod(scores.shape[2:]) <= _SHORT or scores.min() >= lowest:
         np.exp(scores, out=scores)
         return
     np.maximum(scores, lowest, out=scores)
@@ -301,46 +267,29 @@ def _exponentiate(scores: Array, *, low: bool) -> None:
 
 def _totals(exponentials: Array) -> Array:
     """Return the sum of each row (…, S), (…, 1)."""
-    if exponentials.size <= _SHORT:
+    if math.prod(exponentials.shape[2:]) <= _SHORT:
         return np.add.reduce(exponentials, axis=-1, keepdims=True)
-    return row_sums(exponentials.swapaxes(-1, -2))[..., None]
+    return row_sums(exponentials)[..., None]
 
 
-def _deliver(
+def _write_context(
     operands: Operands,
     place: Place,
     exponentials: Array,
-    total: Array,
+    total: Array | None,
     factors: tuple[Array, ...],
-    own: dict[str, Array],
-    *,
-    normalise_first: bool,
+    out: Array,
 ) -> None:
-    """Write weights and context.
-
-    Sums of exponentials times values, divided at the end, have the fewest rounding errors. Without
-    a shift, or with large values, they leave the range, and the weights come first.
-    """
-    normalised = normalise_first
-    if normalised:
-        np.divide(exponentials, total, out=exponentials)
-    if "context" in own:
-        context = _weigh(operands, place, exponentials)
-        if not normalised:
-            np.divide(context, total, out=context)
-        if not _is_finite(context):
-            if operands.problem.unread is not None:
-                raise NotFiniteError
-            weights = exponentials if normalised else exponentials / total
-            _weigh_again(operands, place, weights, context)
-        own["context"][...] = _times(context, factors)
-    if "weights" not in own:
-        return
-    if not normalised:
-        np.divide(exponentials, total, out=exponentials)
-    _times(exponentials, factors)
-    if not np.may_share_memory(exponentials, own["weights"]):
-        own["weights"][..., slice(*place.columns)] = exponentials
+    """Write exponentials · V / total; without a total, the exponentials are weights already."""
+    context = _weigh(operands, place, exponentials)
+    if total is not None:
+        np.divide(context, total, out=context)
+    if not _is_finite(context):
+        if operands.problem.unread is not None:
+            raise NotFiniteError
+        weights = exponentials if total is None else exponentials / total
+        _weigh_again(operands, place, weights, context)
+    out[...] = _times(context, factors)
 
 
 def _times(array: Array, factors: tuple[Array, ...]) -> Array:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from attncli.errors import DataError
 from attncli.numerics.dtypes import parts, widen
-from attncli.numerics.finite import finite_in
 from attncli.numerics.positions import rotate
 
 if TYPE_CHECKING:
+    from attncli.engine.score_rules import Place
     from attncli.problem.problem import Problem, Rope
 
 __all__ = ["NotFiniteError", "Operands", "prepare", "refuse_scores", "rotated"]
@@ -71,37 +71,40 @@ class Operands:
         share = self.share
         return slice(heads[0] // share, (heads[1] - 1) // share + 1)
 
-    def lengths(self, entry: int, head: int, rows: Span) -> tuple[float, float]:
-        """Return the length of the longest of some queries of a head, and of all its keys.
+    def key_and_value(self, entry: int, head: int) -> tuple[Array, Array | None]:
+        """Return what a query head reads, (S, D) and (S, E), as stored."""
+        at, value = (entry % len(self.key), head // self.share), self.problem.value
+        return self.key[at], None if value is None else value[at]
 
-        It is inf where a square overflows.
+    def score_bound(self, place: Place) -> float:
+        """Return a bound on the capped scores of some queries of one head, in nats.
+
+        It is inf if they may leave the range.
         """
-        query = self.query[entry, head, slice(*rows)]
-        longest = _largest_length(query, self.problem.dtype)
-        place = entry % len(self.key), head // self.share
-        if place not in self._longest_keys:
-            self._longest_keys[place] = _largest_length(self.key[place], self.problem.dtype)
-        key = self._longest_keys[place]
-        if not math.isfinite(longest + key) and self.problem.unread is not None:
+        problem, (entry, _), (head, _) = self.problem, place.entries, place.heads
+        query = _largest_length(self.query[entry, head, slice(*place.rows)], problem.dtype)
+        at = entry % len(self.key), head // self.share
+        if at not in self._longest_keys:
+            self._longest_keys[at] = _largest_length(self.key[at], problem.dtype)
+        key = self._longest_keys[at]
+        if not math.isfinite(query + key) and problem.unread is not None:
             raise NotFiniteError
-        return longest, key
+        # |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz), before and after the query is scaled.
+        factor = abs(problem.scale)
+        if not max(query, query * key) * max(factor, 1) < float(np.finfo(problem.dtype).max) / 2:
+            return math.inf
+        return min(query * key * factor, problem.softcap or math.inf)
 
-    def largest_values(self, entry: int, head: int) -> Array:
+    def largest_values(self, place: Place) -> Array:
         """Return the largest magnitude in each column (E,) of a head's values; NaN if one is."""
+        (entry, _), (head, _) = place.entries, place.heads
         value = np.asarray(self.problem.value)
-        place = entry % len(value), head // self.share
-        if place not in self._largest_values:
-            wide = (widen(part, self.problem.dtype) for part in parts(value[place]))
+        at = entry % len(value), head // self.share
+        if at not in self._largest_values:
+            wide = (widen(part, self.problem.dtype) for part in parts(value[at]))
             largest = [np.abs(part).max(axis=0, initial=0) for part in wide]
-            self._largest_values[place] = np.asarray(np.max(largest, axis=0))
-        return self._largest_values[place]
-
-    def check_queries(self, entries: slice, heads: slice, rows: slice) -> None:
-        """Raise `NotFiniteError` if a query is not finite, and nobody has checked them."""
-        if self.problem.unread is None:
-            return
-        if not finite_in(self.query[entries, heads, rows], self.problem.dtype):
-            raise NotFiniteError
+            self._largest_values[at] = np.asarray(np.max(largest, axis=0))
+        return self._largest_values[at]
 
 
 def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:

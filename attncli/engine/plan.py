@@ -1,6 +1,6 @@
-"""How a problem is cut into parts: by its sizes and rules, never by the number of threads.
+"""How a problem is cut into parts: by the sizes and rules of one head, never by the threads.
 
-So the same input gives the same bits on any number of them.
+So the same input gives the same bits on any number of threads, and beside any other heads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attncli.engine.formula import Part
+from attncli.engine.score_rules import Place
 from attncli.errors.names import SQUARE
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
 
 __all__ = [
+    "FEW_QUERIES",
+    "SCORES_OF_SHORT_HEAD",
     "Tiling",
     "formula_parts",
     "is_serial",
@@ -39,12 +41,12 @@ _SCORES = 2**17
 SCORES_OF_SHORT_HEAD, FEW_QUERIES = 2**16, 16
 # Multiplications up to which a whole problem is computed at once.
 _AT_ONCE = 8_000_000
-# Parts that are enough for all threads to end at about the same time.
-_ENOUGH_PARTS = 8
+# Parts that are enough for all threads to end at about the same time, and blocks of one head.
+_ENOUGH_PARTS, _ENOUGH_BLOCKS = 8, 4
 # Queries of a strip of weights, and bytes of it.
 _STRIP_ROWS, _STRIP_BYTES = 512, 2**22
-# Queries of a block, of one head or several; bytes of a tile, and its fewest keys. Where keys may
-# be left out, blocks are smaller.
+# Queries of a block; bytes of a tile, and its fewest keys. Where keys may be left out, blocks are
+# smaller.
 _BLOCK_ROWS, BANDED_ROWS, _WINDOW_ROWS = 512, 256, 192
 TILE_BYTES, LEAST_COLUMNS = 2**20, 64
 # Where BLAS multiplies small matrices without copying them first: queries of a panel and of a
@@ -117,65 +119,38 @@ def repays_threads(problem: Problem, threads: int) -> bool:
     return work - work // threads > WAKING
 
 
-def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Part]:
+def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
     """Return the parts that the formula computes: some entries, some heads or some queries."""
     batch, heads, queries, keys = problem.shape
     share = heads // problem.key.shape[1]
-    scores = queries * keys
+    scores, few = queries * keys, share * queries <= FEW_QUERIES
     if suits_formula(problem):
-        return [Part((0, batch), (0, heads), (0, queries))]
-    if scores > _SCORES and share * queries > FEW_QUERIES:
-        return list(_strips(problem, outputs))
-    # Several heads, but enough parts.
-    most = max(1, min(_SCORES // scores, -(-batch * heads // _ENOUGH_PARTS)))
-    if most >= 2 * heads:
-        step = most // heads
-        entries = [(first, min(first + step, batch)) for first in range(0, batch, step)]
-        return [Part(some, (0, heads), (0, queries)) for some in entries]
-    if share * queries <= FEW_QUERIES:
-        most = max(most, share)
-    stacks = list(_stacks(heads, share, most))
-    entries = [(entry, entry + 1) for entry in range(batch)]
-    return [Part(entry, some, (0, queries)) for entry in entries for some in stacks]
+        return _grid(problem, batch, heads, queries)
+    if scores > _SCORES and not few:
+        rows = _SCORES // keys
+        if "weights" in outputs:
+            rows = min(_rows(problem, _STRIP_ROWS), _STRIP_BYTES // keys // problem.dtype.itemsize)
+        return _grid(problem, 1, 1, max(1, rows))
+    if share * scores > _SCORES and not few:
+        return _grid(problem, 1, max(1, _SCORES // scores), queries)
+    # Whole groups, several of them, but enough parts.
+    most = max(share, min(_SCORES // scores, -(-batch * heads // _ENOUGH_PARTS)))
+    return _grid(problem, max(1, most // heads), most, queries)
 
 
-def _strips(problem: Problem, outputs: Collection[str]) -> Iterator[Part]:
-    """Yield parts of some queries of one head, those with the most keys first."""
-    batch, heads, queries, keys = problem.shape
-    rows = _SCORES // keys
-    if "weights" in outputs:
-        rows = min(_rows(problem, _STRIP_ROWS), _STRIP_BYTES // keys // problem.dtype.itemsize)
-    for entry in range(batch):
-        for head in range(heads):
-            for start, stop in _cut(queries, max(1, rows)):
-                yield Part((entry, entry + 1), (head, head + 1), (start, stop))
-
-
-def tiled_parts(problem: Problem) -> list[Part]:
-    """Return the parts that are computed tile by tile: blocks of queries of one head or several."""
-    batch, heads, queries, _ = problem.shape
-    most = _PANELLED_ROWS if tiles_in_panels() else _BLOCK_ROWS
-    rows = min(queries, _rows(problem, most))
-    while rows > BANDED_ROWS and batch * heads * -(-queries // rows) < _ENOUGH_PARTS:
+def tiled_parts(problem: Problem) -> list[Place]:
+    """Return the parts that are computed tile by tile: blocks of queries of one head."""
+    queries = problem.shape[2]
+    rows = min(queries, _rows(problem, _PANELLED_ROWS if tiles_in_panels() else _BLOCK_ROWS))
+    while rows > BANDED_ROWS and -(-queries // rows) < _ENOUGH_BLOCKS:
         rows //= 2
-    spans = list(_cut(queries, rows))
-    stack = min(most // rows, batch * heads * len(spans) // _ENOUGH_PARTS)
-    alone = problem.alibi_slopes is not None  # each head reaches other keys
-    stacks = list(_stacks(heads, heads // problem.key.shape[1], 1 if alone else max(1, stack)))
-    return [
-        Part((entry, entry + 1), some, span)
-        for entry in range(batch)
-        for some in stacks
-        for span in spans
-    ]
+    return _grid(problem, 1, 1, rows)
 
 
-def tiling_of(problem: Problem, parts: list[Part]) -> Tiling:
+def tiling_of(problem: Problem, parts: list[Place]) -> Tiling:
     """Return the sizes of the tiles of some parts."""
-    _, heads, rows = (
-        max(stop - start for start, stop in axis) for axis in zip(*parts, strict=True)
-    )
-    columns = TILE_BYTES // problem.dtype.itemsize // (heads * rows)
+    rows = max(stop - start for start, stop in (part.rows for part in parts))
+    columns = TILE_BYTES // problem.dtype.itemsize // rows
     panels = tiles_in_panels()
     if panels:
         columns = min(columns, 2 * _SMALL_PRODUCT // (PANEL * _widths(problem)))
@@ -211,18 +186,32 @@ def _rows(problem: Problem, most: int) -> int:
     return min(most, BANDED_ROWS) if leaves_out else most
 
 
-def _cut(length: int, most: int) -> Iterator[Span]:
-    """Cut queries into spans of about equal length, multiples of a panel; the last one first."""
-    step = -(-length // -(-length // most))
-    step = min(most, -(-step // PANEL) * PANEL)
-    for start in reversed(range(0, length, step)):
-        yield start, min(start + step, length)
+def _grid(problem: Problem, entries: int, heads: int, rows: int) -> list[Place]:
+    """Return parts of at most so many entries, heads and queries, with all keys.
+
+    Heads are those of whole groups that share a key, or lie within one group. The last queries
+    come first: under the causal rule they see the most keys.
+    """
+    batch, all_heads, queries, keys = problem.shape
+    share = all_heads // problem.key.shape[1]
+    heads = heads // share * share if heads >= share else heads
+    group = max(heads, share)
+    stacks = [
+        (start, stop)
+        for first, last in _cut(all_heads, group)
+        for start, stop in _cut(last - first, heads, first)
+    ]
+    # Queries are cut into spans of about equal length, multiples of a panel.
+    step = -(-queries // -(-queries // rows))
+    step = min(rows, -(-step // PANEL) * PANEL)
+    return [
+        Place(some, stack, span, (0, keys))
+        for some in _cut(batch, entries)
+        for stack in stacks
+        for span in reversed([*_cut(queries, step)])
+    ]
 
 
-def _stacks(heads: int, share: int, most: int) -> Iterator[Span]:
-    """Cut heads into stacks of whole groups that share a key, or of heads within one group."""
-    step = most // share * share if most >= share else most
-    for group in range(0, heads, max(step, share)):
-        end = min(heads, group + max(step, share))
-        for start in range(group, end, step):
-            yield start, min(start + step, end)
+def _cut(length: int, step: int, first: int = 0) -> Iterator[Span]:
+    for start in range(first, first + length, step):
+        yield start, min(start + step, first + length)

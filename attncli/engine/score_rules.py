@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attncli.numerics.dtypes import widen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from attncli.problem.problem import Problem
 
@@ -92,16 +92,21 @@ def seen_at(problem: Problem, place: Place) -> Bools | None:
     return np.stack(np.broadcast_arrays(*several)) if len(several) > 1 else several[0][None]
 
 
-def hiding_parts(problem: Problem, place: Place) -> list[Place]:
-    """Return the parts of a place, each some of its keys, that may hold hidden keys."""
-    visible = problem.visible
+def hiding_parts(problem: Problem, place: Place) -> Iterator[tuple[slice, Bools]]:
+    """Yield which of the keys at a place may hold hidden ones, and which of these are seen.
+
+    The first counts from the first key of the place; the second is (B or 1, H or 1, L, S).
+    """
+    visible, (entry, stop) = problem.visible, place.entries
     if not visible.hides:
-        return []
-    entry, stop = place.entries
-    if visible.entries > 1 and stop - entry > 1:
-        return [place]
-    edges = visible.edges(entry, place.rows, place.columns)
-    return [place._replace(columns=columns) for columns in edges]
+        return
+    edges = [place.columns]
+    if visible.entries == 1 or stop - entry == 1:
+        edges = visible.edges(entry, place.rows, place.columns)
+    for first, last in edges:
+        seen = seen_at(problem, place._replace(columns=(first, last)))
+        if seen is not None:
+            yield slice(first - place.columns[0], last - place.columns[0]), seen
 
 
 def hidden_as_infinity(seen: Array, dtype: np.dtype[Any]) -> Array:
@@ -123,17 +128,17 @@ def _cap(scores: Array, softcap: float) -> None:
 def _penalties(problem: Problem, place: Place) -> Array:
     """Return slope · |i + offset − j| (Press et al. 2022, section 3), (B or 1, H, L, S)."""
     offsets = problem.visible.offsets
-    if len(offsets) == 1:
-        return _penalty(problem, place, offsets[0])[None]
-    return np.stack([_penalty(problem, place, each) for each in offsets[slice(*place.entries)]])
-
-
-def _penalty(problem: Problem, place: Place, offset: int) -> Array:
-    """Return the penalties of one entry, which depend on i − j only, (H, L, S)."""
+    own = offsets if len(offsets) == 1 else offsets[slice(*place.entries)]
     slopes = np.asarray(problem.alibi_slopes)[slice(*place.heads), None]
+    each = [_penalty(slopes, place, offset, problem.dtype) for offset in own]
+    return np.stack(each) if len(each) > 1 else each[0][None]
+
+
+def _penalty(slopes: Array, place: Place, offset: int, dtype: np.dtype[Any]) -> Array:
+    """Return the penalties of one entry, which depend on i − j only, (H, L, S)."""
     (start, stop), (first, last) = place.rows, place.columns
     distance = np.abs(np.arange(start + offset - last + 1, stop + offset - first))
-    penalty = np.multiply(distance, slopes, dtype=problem.dtype, casting="same_kind")
+    penalty = np.multiply(distance, slopes, dtype=dtype, casting="same_kind")
     rows = np.lib.stride_tricks.sliding_window_view(penalty, last - first, axis=1)
     # NumPy takes many times as long to read the view itself in the order of a tile.
     return np.ascontiguousarray(rows[:, :, ::-1])

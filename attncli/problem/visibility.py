@@ -18,6 +18,7 @@ are confined to an interval, too.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -231,19 +232,10 @@ class Visibility(NamedTuple):
     def _band(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> Bools:
         """Return which keys the banded rules leave to the queries of a tile."""
         left, right = self.window or (None, None)
-        position = np.arange(rows[0], rows[1]) + self.offset(batch)
-        # Reach depends only on i − j, so the band is a strided view of one row of distances.
-        width = columns[1] - columns[0]
-        behind = np.arange(position[-1] - columns[0], position[0] - columns[1], -1)
-        near = np.ones(behind.shape, np.bool_) if left is None else behind <= left
         if self.causal:
-            near &= behind >= 0
-        if right is not None:
-            near &= behind >= -right
-        count = len(near) - width
-        strided: Bools = np.ndarray((count + 1, width), np.bool_, near, count, (-1, 1))
-        # NumPy takes many times as long to read the view itself in the order of a tile.
-        band = np.ascontiguousarray(strided)
+            right = 0 if right is None else min(right, 0)
+        ahead = rows[0] + self.offset(batch) - columns[0]
+        band = _band(rows[1] - rows[0], columns[1] - columns[0], ahead, left, right)
         if self.length(batch) < columns[1]:
             band = band & (np.arange(*columns) < self.length(batch))
         if self.query_lengths is not None and rows[1] > _at(self.query_lengths, batch):
@@ -280,6 +272,21 @@ def cut(
         slice(*rows) if matrices.shape[-2] > 1 else slice(None),
         slice(*columns) if matrices.shape[-1] > 1 else slice(None),
     ]
+
+
+@lru_cache(maxsize=4)  # the tiles along a diagonal are alike
+def _band(rows: int, columns: int, ahead: int, left: int | None, right: int | None) -> Bools:
+    """Return which keys are within reach of each query, the first of which is some keys ahead."""
+    # Reach depends only on i − j, so the band is a strided view of one row of distances.
+    behind = np.arange(ahead + rows - 1, ahead - columns, -1)
+    near = np.ones(behind.shape, np.bool_) if left is None else behind <= left
+    if right is not None:
+        near &= behind >= -right
+    strided: Bools = np.ndarray((rows, columns), np.bool_, near, rows - 1, (-1, 1))
+    # NumPy takes many times as long to read the view itself in the order of a tile.
+    band = np.ascontiguousarray(strided)
+    band.flags.writeable = False
+    return band
 
 
 def _at(values: tuple[int, ...], batch: int) -> int:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attncli.numerics.threads.blas import use_one_thread
@@ -80,7 +81,8 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     try:
         with suppress(RuntimeError):  # the system grants no more threads, or Python is about to end
             while len(helpers) < threads - 1:
-                helpers.append(_pool().submit(_help, work, queue))
+                # NumPy's error state, too, is that of the context.
+                helpers.append(_pool().submit(copy_context().run, _help, work, queue))
         own = _work_or_stop(work, queue)
         # A helper that has not begun finds nothing left to do.
         return own + sum(0 if helper.cancel() else helper.result() for helper in helpers)
