@@ -330,7 +330,7 @@ def test_prefix_chooses_a_layer():
         "choose one: m.safetensors#encoder.layer.0.attention.self, "
         "m.safetensors#encoder.layer.1.attention.self"
     )
-    with pytest.raises(UsageError, match=r"no attention layer 'encoder\.layer\.11'"):
+    with pytest.raises(UsageError, match=r"within 'encoder\.layer\.11'; found none"):
         load("x.npy", checkpoint="m.safetensors#encoder.layer.11", heads=HEADS)
 
 

@@ -579,7 +579,7 @@ def test_a_folder_stands_for_its_layers_and_their_calls(
     [
         ("dumps", "dumps holds 2 layers: choose one with --layer"),
         ("dumps --layer 1", "dumps has no layer 1"),
-        ("dumps --layer 3 --call 2", "layer 3 has no call 2"),
+        ("dumps --layer 3 --call 2", "has no call 2"),
         (". --layer 0", "without recorded calls"),
         ("q.npy q.npy --call 1", "--call 1 is for a folder"),
     ],
@@ -633,7 +633,7 @@ def test_one_array_is_finished_weights(folder: Path) -> None:
     np.testing.assert_array_equal(found.values, [[0.25, 0.75], [0.5, 0.5]])
     assert (found.name, found.inputs) == ("w.csv", ("w.csv",))
     assert (found.query_labels, found.key_labels) == (("a", "b"), ("u", "v"))
-    with pytest.raises(UsageError, match="finished weights: scale has nothing to act on"):
+    with pytest.raises(UsageError, match="without query and key: scale has nothing to act on"):
         gather(["w.csv"], {"scale": 2.0})
 
 
@@ -656,7 +656,7 @@ def test_a_dump_of_weights_names_no_files(finished: Path) -> None:
     ("entry", "message"),
     [
         ("kye: [[1, 0]]\nquery: [[1, 0]]", "w.yaml: unknown entry 'kye'"),
-        ("causal: true", "query or key is missing: causal has nothing to act on"),
+        ("causal: true", "without query and key: causal has nothing to act on"),
         ("foo: 1", "unknown entry 'foo'"),
     ],
 )

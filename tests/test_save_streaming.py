@@ -12,7 +12,7 @@ import pytest
 
 from attncli import attention
 from attncli.errors import OutputError
-from attncli.save.streaming import open_npy
+from attncli.save.binary import open_npy
 
 SHAPE = (3, 50, 70)
 
@@ -111,7 +111,7 @@ def test_a_full_device_is_told():
 LARGER_THAN_MEMORY = """
 import resource, sys
 import numpy as np
-from attncli.save.streaming import open_npy
+from attncli.save.binary import open_npy
 def private():
     # What the process holds itself, apart from pages of the file that the system can drop.
     lines = open("/proc/self/status").read().splitlines()

@@ -56,15 +56,10 @@ def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer
     # A layer whose own prefix is empty is meant by FILE alone.
     if len(exact) == 1 or len(chosen) == 1:
         return (exact or chosen)[0]
-    if not chosen:
-        raise UsageError(
-            f"{file} has no attention layer {printable(wanted)!r}", hint=_choices(layers, file)
-        )
+    within = f" within {printable(wanted)!r}" if wanted else ""
     raise UsageError(
-        f"{file}: expected one attention layer"
-        + (f" within {printable(wanted)!r}" if wanted else "")
-        + f"; found {len(chosen)}",
-        hint=_choices(chosen, file),
+        f"{file}: expected one attention layer{within}; found {len(chosen) or 'none'}",
+        hint=_choices(chosen or layers, file),
     )
 
 
@@ -104,8 +99,12 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
 
     try:
         arrays = read_layer(layer, fetch, 1 if layer.kind.by_group else None)
-    except (ShapeError, UsageError):
-        return _joint_widths(layer, fetch)
+    except ShapeError:
+        return None
+    except UsageError:  # only the number of heads says how a joint matrix is cut
+        width, joint = sorted(shapes[layer.members["wq"]])
+        made = shapes.get(layer.members.get("wo", ""), ())
+        return Widths(width, None, None, None, output=made[0] if made else None, joint=joint)
     sizes = {name: array.shape for name, array in arrays.items()}
     return Widths(
         embedding=sizes["wq"][0],
@@ -114,23 +113,6 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
         value=sizes["wv"][1],
         output=sizes["wo"][1] if "wo" in sizes else None,
     )
-
-
-def _joint_widths(layer: Layer, fetch: Callable[[str], Array]) -> Widths | None:
-    """Return what the shapes say of a layer whose joint matrix only heads can cut."""
-    name = layer.members["wq"]
-    output = layer.members.get("wo")
-    if layer.members["wk"] != name:
-        return None
-    shape = fetch(name).shape
-    made = (0, 0) if output is None else fetch(output).shape
-    if len(shape) != 2 or len(made) != 2 or shape[0] == shape[1]:
-        return None
-    width, joint = sorted(shape) if layer.kind.stored == "by shape" else shape[::-1]
-    if joint <= width or joint == 3 * width:  # then something else is wrong
-        return None
-    known = None if output is None else made[0]
-    return Widths(width, None, None, None, output=known, joint=joint)
 
 
 def _is_within(prefix: str, wanted: str) -> bool:

@@ -301,7 +301,7 @@ def streamed(
             if save.format != "npy" or name not in SQUARE or taken:
                 continue
             if math.prod(shape) > _HELD_CELLS:
-                from attncli.save.streaming import open_npy
+                from attncli.save.binary import open_npy
 
                 array = files.enter_context(open_npy(save.path, shape, problem.dtype))
                 whole = shape if mean else result_shapes(problem, (name,))[name]

@@ -166,24 +166,19 @@ def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
 
 def _refuse_idle(document: LoadedMapping, kind: Kind, array: LoadedArray, reader: Reader) -> None:
     """Refuse what stands beside an output as if it were computed with it."""
-    for name in {*reader.given} - {*LABELS, "layout"}:
-        raise UsageError(
-            f"{array.name} is taken for finished {kind}: {name} has nothing to act on",
-            hint="give the files Q K V, or a problem file; embeddings need --wq, --wk and "
-            "--wv, or --checkpoint",
-        )
-    idle = (*RESULTS, *LABELS, *INPUTS, "layout")
+    idle = {*RESULTS, *LABELS, *INPUTS, "layout"}
     beside = [name for name in document.entries if not reader.left.takes(name)]
     # A program writes whatever it has beside an output.
-    for name in beside if not document.dump else ():
-        if full_name(name) not in {*KNOWN, *idle}:
-            raise unknown_entry(name, document)
-        if full_name(name) not in idle:
-            raise UsageError(
-                f"{document.name} holds finished {kind}, because query or key is missing: "
-                f"{printable(name)} has nothing to act on",
-                hint=f"leave it out, or give query and key instead of {kind}",
-            )
+    beside = [] if document.dump else [name for name in beside if full_name(name) not in idle]
+    if strange := [name for name in beside if full_name(name) not in KNOWN]:
+        raise unknown_entry(strange[0], document)
+    for name in (*beside, *({*reader.given} - {*LABELS, "layout"})):
+        raise UsageError(
+            f"{array.name} is taken for finished {kind}, without query and key: "
+            f"{printable(name)} has nothing to act on",
+            hint=f"leave {printable(name)} out, or give query, key and value; embeddings need "
+            "--wq, --wk and --wv, or --checkpoint",
+        )
     reader.left.refuse_unmet(reader.given)
 
 

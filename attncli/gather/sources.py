@@ -98,13 +98,14 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
         raise UsageError(
             f"{name} holds {len(calls)} layers: choose one with --layer", hint=_listed(calls)
         )
-    chosen, number = next(iter(calls)) if layer is None else layer, call or 0
-    if chosen not in calls:
-        raise UsageError(f"{name} has no layer {chosen}", hint=_listed(calls))
-    if number not in calls[chosen]:
-        what = f"{name}: layer {chosen} has no call {number}"
-        raise UsageError(what, hint=_listed(calls[chosen]))
-    return calls[chosen][number]
+    chosen = next(iter(calls)) if layer is None else layer
+    for noun, number, held in (
+        ("layer", chosen, calls),
+        ("call", call or 0, calls.get(chosen, {})),
+    ):
+        if number not in held:
+            raise UsageError(f"{name} has no {noun} {number}", hint=_listed(held))
+    return calls[chosen][call or 0]
 
 
 def layers_in(source: str) -> dict[int, str]:

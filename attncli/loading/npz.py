@@ -139,10 +139,8 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
     what = f"the member {quoted(info.filename)} of {source.name}"
     if not info.filename.endswith(".npy"):
         raise InputError(f"{what} is not an NPY array")
-    if info.flag_bits & 1:
-        raise InputError(f"{what} is encrypted")
-    if info.compress_type not in {_STORED, _DEFLATED}:
-        raise InputError(f"{what} is compressed in a way that NumPy does not write")
+    if info.flag_bits & 1 or info.compress_type not in {_STORED, _DEFLATED}:
+        raise InputError(f"{what} is encrypted, or compressed in a way that NumPy does not write")
     if info.compress_type == _STORED and info.file_size > source.size:
         raise InputError(f"{what} claims {info.file_size} bytes; the file has {source.size}")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import re
 from array import array
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,14 +34,13 @@ from attncli.loading.number import (
     parse_number,
     printed_alike,
 )
-from attncli.loading.separators import QUOTATION, Row, Table, check_cells, open_table
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.loading.source import Source
 
-__all__ = ["read"]
+__all__ = ["read", "separator_line"]
 
 # Shorter tables are read sooner than the parser of long ones is imported.
 _LONG = 2**16
@@ -50,11 +51,28 @@ _PLAIN = b"0123456789+-.eE, \n"
 _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
 _LENGTH = "every row has as many cells as the first one; begin titles and comments above it with #"
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
+_SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
+# These lines are no comments: a first cell that is only #, the heading of row numbers, or an error
+# of Excel, such as #N/A.
+_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#(?!#*[,;\t]|N/A|[A-Z/0]+[!?])[^\n]*)?\n)*+")
+# 1,5 and 0,123 have a decimal comma; 1,234 may as well have a separator of thousands.
+_COMMA = re.compile(
+    rb'[;\t"\n] *[-+]?(?:\d*,\d{1,2}|0*,\d+|\d*,\d{4,})(?:[eE][-+]?\d+)? *(?=[;\t"\r\n]|$)'
+)
+_POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
+# 1,50, -2,00 in a row that commas separate, perhaps behind a label.
+_COMMA_PAIRS = re.compile(
+    r"(?:[^,]*, *)?[-+]?\d*,\d+(?:[eE][-+]?\d+)?(?:, +[-+]?\d*,\d+(?:[eE][-+]?\d+)?)+ *"
+)
+# The lines that tell the separator, and bytes in which they are looked for.
+_LOOKED_AT, _SAMPLE = 20, 2**16
+_QUOTATION = "is a quotation mark left open? One that is a label is written four times: " + '"' * 4
+Row = list[str]
 
 
 def read(source: Source) -> LoadedArray:
     """Read a table of numbers, or of bool where every cell is true or false."""
-    table = open_table(source)
+    table = _open_table(source)
     if table.decimal_commas:
         warn(f"{source.name}: its decimal commas are read as decimal points")
     with limits.no_collection():
@@ -64,7 +82,132 @@ def read(source: Source) -> LoadedArray:
     return replace(settle(found, source.header), printed=printed, is_table=True)
 
 
-def _long(table: Table) -> LoadedArray | None:
+class _Table(NamedTuple):
+    """The text of a table that is not read yet; ``before`` counts the lines above it."""
+
+    source: Source
+    data: bytes
+    separator: str
+    before: int = 0
+    decimal_commas: bool = False
+
+    def reader(self) -> Any:
+        """Return the csv module's reader: strict, or ``"1"2`` would be 12."""
+        blanks = self.separator == " "
+        data = self.data.replace(b"\t", b" ") if blanks else self.data
+        lines = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+        return csv.reader(lines, delimiter=self.separator, strict=True, skipinitialspace=blanks)
+
+    def rows(self) -> list[Row]:
+        """Return the rows that are not blank."""
+        rows: list[Row] = []
+        try:
+            rows.extend(self.reader())
+        except csv.Error as error:  # in the row behind those that are good
+            line = len(rows) + sum(cell.count("\n") for cells in rows for cell in cells) + 1
+            what = f"expected a row of cells; found none ({error})"
+            raise self.wrong(what, line, 1, _QUOTATION) from error
+        rows = [cells for cells in rows if len(cells) > 1 or (cells and cells[0].strip())]
+        if self.separator == " ":  # blanks at the end of a line begin another cell
+            rows = [cells if cells[-1] else cells[:-1] for cells in rows]
+        return rows
+
+    def wrong(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
+        """Return the error of what is wrong with a cell."""
+        place = f"{self.source.name}: line {self.before + line}, column {column}"
+        return InputError(f"{place}: {what}", hint=hint)
+
+    def line_of(self, row: int, cells: Row, at: int) -> int:
+        """Return the line on which a cell begins, of a row that is counted without blank ones."""
+        reader = self.reader()
+        for found in reader:
+            if len(found) > 1 or (found and found[0].strip()):
+                if row == 0:
+                    break
+                row -= 1
+        return int(reader.line_num) - sum(cell.count("\n") for cell in cells[at:])
+
+
+def separator_line(data: bytes) -> tuple[str | None, bytes]:
+    """Return the separator that a first line ``sep=;`` sets, and the data behind it."""
+    named = _SEPARATOR_LINE.match(data)
+    return (named[2].decode(), data[named.end() :]) if named else (None, data)
+
+
+def _open_table(source: Source) -> _Table:
+    """Return the text of a table without comments, and with what separates its cells."""
+    data = source.text_bytes(limits.NUMBERS_LIMIT)
+    if b"\n" not in data:  # Excel's CSV (Macintosh)
+        data = data.replace(b"\r", b"\n")
+    named, data = separator_line(data)
+    comments = _COMMENTS.match(data)
+    above = comments[0] if comments and comments.end() < len(data) else b""
+    data = data[len(above) :]
+    separator = named or _find_separator(data)
+    _check_cells(source.name, data, separator, limits.MOST_NUMBERS)
+    commas = separator in ";\t" and b"," in data and _COMMA.search(b"\n" + data) is not None
+    commas = commas and not (b"." in data and _POINT.search(b"\n" + data))
+    table = _Table(source, data, separator, above.count(b"\n"), commas)
+    first = _sample(data)[:2]
+    if separator == "," and first and all(map(_COMMA_PAIRS.fullmatch, first)):
+        raise table.wrong(f"expected a number; found {quoted(first[0])}", 1, 1, DECIMAL_POINTS)
+    _advise_on_comments(table, above)
+    return table
+
+
+def _find_separator(data: bytes) -> str:
+    """Return the separator that makes the most numbers of the first lines, then the most cells."""
+    lines = [line for line in _sample(data)[:_LOOKED_AT] if line.strip()]
+    found = max(",;\t", key=lambda separator: _merit(lines, separator))
+    tabs = found == "\t" and all("\t\t" in line.strip() for line in lines)
+    if all(found in line for line in lines) and not tabs:
+        return found
+    blanks = [" ".join(line.split()) for line in lines]
+    return " " if _merit(blanks, " ")[0] > _merit(lines, found)[0] - tabs else found
+
+
+def _merit(lines: list[str], separator: str) -> tuple[int, int]:
+    try:
+        cells = list(itertools.chain.from_iterable(csv.reader(lines, delimiter=separator)))
+    except csv.Error:  # a cell of absurd length
+        return 0, 0
+    # Where a comma is the decimal point it separates nothing.
+    if separator == ",":
+        others = -sum(";" in cell or "\t" in cell for cell in cells)
+    else:
+        others = sum(map(has_decimal_comma, cells))
+    return others + sum(map(is_numeric, cells)), len(cells)
+
+
+def _sample(data: bytes) -> list[str]:
+    return data[:_SAMPLE].decode("utf-8", "replace").splitlines()
+
+
+def _check_cells(name: str, data: bytes, separator: str, most: int) -> None:
+    """Refuse too many cells before any of them takes memory."""
+    codes = np.frombuffer(data, np.uint8)
+    if separator == " ":  # as many as there are runs of blanks
+        blank = codes <= ord(" ")
+        cells = int(np.count_nonzero(blank[1:] > blank[:-1]))
+    else:
+        cells = sum(int(np.count_nonzero(codes == ord(end))) for end in (separator, "\n"))
+    if cells > most:
+        raise limits.too_many_cells(name, cells, most)
+
+
+def _advise_on_comments(table: _Table, above: bytes) -> None:
+    """Warn of a comment that may as well be a row: of a token that begins with #."""
+    width = _sample(table.data)[0].count(table.separator)
+    for line in _sample(above)[:_LOOKED_AT]:
+        _, *others = line.split(None if table.separator == " " else table.separator) or [""]
+        if others and len(others) == width and all(map(is_numeric, others)):
+            warn(
+                f"{table.source.name}: {quoted(line)} is read as a comment, since it begins with "
+                "#. If it is a row, put its label in quotation marks"
+            )
+
+
+def _long(table: _Table) -> LoadedArray | None:
     """Read a long table of plain numbers, perhaps below a header; None where it is another."""
     reader = table.reader()
     try:
@@ -84,7 +227,7 @@ def _long(table: Table) -> LoadedArray | None:
     return LoadedArray(values, table.source.name, None, tuple(first) if headings.row else None)
 
 
-def _plain_numbers(data: bytes, table: Table) -> npt.NDArray[np.float64] | None:
+def _plain_numbers(data: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
     """Read lines of numbers as JSON writes them; None where they hold anything else."""
     parts: list[npt.NDArray[np.float64]] = []
     data, start = data.replace(b"\r\n", b"\n").strip(b"\n"), 0
@@ -98,7 +241,7 @@ def _plain_numbers(data: bytes, table: Table) -> npt.NDArray[np.float64] | None:
     return np.concatenate(parts) if parts else None
 
 
-def _block(lines: bytes, table: Table) -> npt.NDArray[np.float64] | None:
+def _block(lines: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
     import orjson  # noqa: PLC0415 - most runs read nothing long
 
     if table.decimal_commas:
@@ -119,12 +262,12 @@ def _block(lines: bytes, table: Table) -> npt.NDArray[np.float64] | None:
     return None if signed or values.ndim != 2 else values
 
 
-def _any(table: Table) -> LoadedArray:
+def _any(table: _Table) -> LoadedArray:
     """Read any table cell by cell, and say where it is not one."""
     name, header = f"{table.source.name}, a table of more than plain numbers", table.source.header
     if len(table.data) > limits.TEXT_LIMIT:
         raise limits.too_long(f"{name},", limits.TEXT_LIMIT)
-    check_cells(name, table.data, table.separator, limits.MOST_CELLS)
+    _check_cells(name, table.data, table.separator, limits.MOST_CELLS)
     rows = _trimmed(table.rows())
     if not rows:
         raise InputError(f"{table.source.name} holds no numbers")
@@ -170,7 +313,7 @@ def _lacks_corner(rows: list[Row]) -> bool:
     return named and labelled and bool(second[-1].strip())
 
 
-def _array(table: Table, headings: Headings, rows: list[Row]) -> LoadedArray:
+def _array(table: _Table, headings: Headings, rows: list[Row]) -> LoadedArray:
     """Return the numbers of the rows behind their labels."""
     top, start, width = int(headings.row), int(headings.column), len(rows[0])
     body = rows[top:]
@@ -195,7 +338,7 @@ def _array(table: Table, headings: Headings, rows: list[Row]) -> LoadedArray:
     return found
 
 
-def _ragged(table: Table, rows: list[Row]) -> InputError:
+def _ragged(table: _Table, rows: list[Row]) -> InputError:
     width = len(rows[0])
     row, cells = next((row, cells) for row, cells in enumerate(rows) if len(cells) != width)
     what = f"expected {counted(width, 'cell')}, as in the first row; found {len(cells)}"
@@ -203,7 +346,7 @@ def _ragged(table: Table, rows: list[Row]) -> InputError:
     return table.wrong(what, table.line_of(row, cells, at), at + 1, _LENGTH)
 
 
-def _refuse_numbers_among_labels(table: Table, rows: list[Row], top: int) -> None:
+def _refuse_numbers_among_labels(table: _Table, rows: list[Row], top: int) -> None:
     labels = [cells[0] for cells in rows[top:]]
     number = next((at for at, label in enumerate(labels) if is_numeric(label)), None)
     if number is not None:
@@ -235,7 +378,7 @@ def _numbers(cells: Row, *, decimal_commas: bool) -> tuple[npt.NDArray[Any], int
     return values, min([len(values), *wrong])
 
 
-def _wrong_cell(table: Table, rows: list[Row], row: int, at: int) -> InputError:
+def _wrong_cell(table: _Table, rows: list[Row], row: int, at: int) -> InputError:
     cells, cell = rows[row], rows[row][at]
     what = f"expected a number; found {quoted(cell) if cell.strip() else 'an empty cell'}"
     try:
@@ -250,11 +393,11 @@ def _wrong_cell(table: Table, rows: list[Row], row: int, at: int) -> InputError:
     return table.wrong(what, table.line_of(row, cells, at), at + 1, hint)
 
 
-def _refuse_swallowed(table: Table, found: LoadedArray) -> None:
+def _refuse_swallowed(table: _Table, found: LoadedArray) -> None:
     """Refuse a label that holds whole rows: a token that is a quotation mark began it."""
     for label in (*(found.row_labels or ()), *(found.column_labels or ())):
         for text in label.splitlines() if "\n" in label else ():
             _, *numbers = text.split(table.separator)
             if len(numbers) == found.values.shape[1] and all(map(is_numeric, numbers)):
                 line = table.data.count(b"\n", 0, table.data.find(label.encode())) + 1
-                raise table.wrong(f"expected a label; found {quoted(label)}", line, 1, QUOTATION)
+                raise table.wrong(f"expected a label; found {quoted(label)}", line, 1, _QUOTATION)

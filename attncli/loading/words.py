@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING
 
 from attncli.errors import InputError
 from attncli.errors.text import printable
-from attncli.loading.separators import separator_line
+from attncli.loading.table import separator_line
 from attncli.loading.yaml_text import yaml_words
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = ["read_words"]
 
 # A million labels of sixteen letters.
 _MOST_BYTES = 16 * 2**20
+_JSON_LIST = re.compile(r'\s*\[\s*"')
 _YAML, _TABLES = (".yaml", ".yml"), (".csv", ".tsv")
 # The last is for one column that nothing ends: no label holds it.
 _SEPARATORS = (",", ";", "\t", "\x1f")
@@ -40,10 +42,10 @@ def _listed(source: Source, text: str) -> tuple[str, ...] | None:
     if source.suffix in _YAML:
         return _words(source, yaml_words(source, text))
     if source.suffix == ".json":
-        return _words(source, _from_json(text, number=str))
-    found = _from_json(text, number=float) if text.lstrip().startswith("[") else None
-    if isinstance(found, list) and all(isinstance(word, str) for word in found):
-        return tuple(found)
+        return _words(source, _from_json(text))
+    found = _from_json(text) if _JSON_LIST.match(text) else None
+    if isinstance(found, list):
+        return _words(source, found)
     return _from_table(source, text) if source.suffix in _TABLES else None
 
 
@@ -81,9 +83,9 @@ def _from_table(source: Source, text: str) -> tuple[str, ...] | None:
     return None
 
 
-def _from_json(text: str, *, number: Any) -> object:
-    """Return what JSON says, and what is made of its numbers; None where it is none."""
+def _from_json(text: str) -> object:
+    """Return what JSON says, numbers as they are written; None where it is none."""
     try:
-        return json.loads(text, parse_int=number, parse_float=number, parse_constant=number)
+        return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
         return None

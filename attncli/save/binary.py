@@ -1,24 +1,31 @@
-"""Arrays in NumPy's own formats; the bytes depend on nothing but names and values."""
+"""Arrays in NumPy's own formats, also tile by tile; the bytes are those of names and values."""
 
 from __future__ import annotations
 
 import io
+import math
+import os
+import shutil
+import tempfile
 import zipfile
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from attncli.errors import OutputError
 from attncli.errors.text import encodable
+from attncli.save.files import is_direct, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
     import numpy.typing as npt
 
     from attncli.save.formats import Results
 
-__all__ = ["npy_header", "write_npy", "write_npz"]
+__all__ = ["open_npy", "write_npy", "write_npz"]
 
 # The oldest date a zip file can hold: with the time of day, no two files would be equal.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
@@ -46,7 +53,7 @@ def write_npz(stream: BinaryIO, results: Results) -> None:
                     member.write(part)
 
 
-def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
+def _npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
     """Return the bytes before the values of an NPY file (NumPy Enhancement Proposal 1)."""
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     header = io.BytesIO()
@@ -56,7 +63,55 @@ def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
 
 
 def _npy_parts(array: npt.NDArray[Any]) -> Iterator[bytes | memoryview]:
-    yield npy_header(array.shape, array.dtype)
+    yield _npy_header(array.shape, array.dtype)
     # Matrix by matrix, so that an array with exchanged axes is never copied whole.
     for index in np.ndindex(array.shape[:-2]):
         yield np.ascontiguousarray(array[index]).reshape(-1).view(np.uint8).data
+
+
+@contextmanager
+def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[npt.NDArray[Any]]:
+    """Give a map of zeros whose values become the NPY file at `path` when the block ends well.
+
+    The space on the disk is reserved first. A pipe or a device gets the bytes at the end.
+    """
+    with whole_file(path) as stream:
+        if is_direct(path):
+            with tempfile.TemporaryFile() as spool:
+                with _mapped(path, spool, shape, dtype) as array:
+                    yield array
+                spool.seek(0)
+                shutil.copyfileobj(spool, stream)
+        else:
+            with _mapped(path, stream, shape, dtype) as array:
+                yield array
+
+
+@contextmanager
+def _mapped(
+    path: str, stream: BinaryIO, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> Iterator[npt.NDArray[Any]]:
+    header = _npy_header(shape, dtype)
+    stream.write(header)
+    stream.flush()
+    _reserve(path, stream, len(header) + math.prod(shape) * np.dtype(dtype).itemsize)
+    values = np.memmap(stream, dtype, "r+", len(header), shape)
+    yield np.asarray(values)
+    values.flush()
+
+
+def _reserve(path: str, stream: BinaryIO, size: int) -> None:
+    """Take the room on the disk now; a write into a map without room kills the process."""
+    # Asked first: a reservation that fails would fill the disk for everybody meanwhile.
+    folder = tempfile.gettempdir() if is_direct(path) else Path(path).resolve().parent
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OutputError(
+            f"cannot write {path}: it takes {size / 1e9:.3g} GB,"
+            f" but the disk has {free / 1e9:.3g} GB free",
+            hint="free some space, name a file on another disk, or save less",
+        )
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(stream.fileno(), 0, size)
+    else:
+        stream.truncate(size)

@@ -50,21 +50,9 @@ _BEGUN: set[Path] = set()
 def whole_file(path: str) -> Iterator[BinaryIO]:
     """Give a stream whose bytes become the file at `path` when the block ends well.
 
-    After an exception, Ctrl-C included, the old file stands as it was and no
-    temporary file is left. An existing file keeps its permissions, a new one gets
-    them from the umask. Symbolic links stay, and what they point to is replaced;
-    other hard links to an old file keep the old content.
-
-    Only regular files are replaced. Devices, named pipes and ``/dev/stdout``,
-    ``/dev/fd/N`` are written directly. A file in a folder that takes no new files
-    is refused, as ``sed -i`` does: written in place it could end up half written.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written: missing or closed folder, a folder under
-        that name, write-protected, disk full. A reader that goes away
-        stays a `BrokenPipeError`.
+    After an exception, Ctrl-C included, the old file stands as it was and no temporary file is
+    left. An old file keeps its permissions; links stay, and what they point to is replaced. A file
+    in a folder that takes no new files is refused: written in place it could end up half written.
     """
     opened = _direct(path) if is_direct(path) else _replacement(path)
     try:
@@ -101,13 +89,7 @@ def whole_folder(path: str) -> Iterator[str]:
 
 
 def is_direct(path: str) -> bool:
-    """Tell whether `path` is written directly, being a device, a pipe, ``/dev/stdout`` or the like.
-
-    Raises
-    ------
-    OutputError
-        If `path` is a folder or can be no file.
-    """
+    """Tell whether `path` is a device, a pipe, ``/dev/stdout`` or the like."""
     status = _status(path)
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise OutputError(
@@ -119,11 +101,7 @@ def is_direct(path: str) -> bool:
 
 
 def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Refuse an output that is one of the inputs, or is named twice.
-
-    Files are compared as files, so links and different spellings do not hide them. The input ``-``
-    is standard input. Devices, pipes and descriptors may be given as often as one likes.
-    """
+    """Refuse an output that is one of the inputs, or is named twice; links do not hide them."""
     read = {_identity(path): path for path in inputs}
     written: dict[object, str] = {}
     for path in outputs:
