@@ -97,6 +97,16 @@ class CheckOptions(
     )
 
     @property
+    def takes_example(self) -> bool:
+        """Whoever judges an output has a problem."""
+        return False
+
+    @property
+    def also_read(self) -> list[str]:
+        """The files of outputs and gradients."""
+        return [*self.outputs.values(), *self.second.values(), *self.grad_files]
+
+    @property
     def settings(self) -> dict[str, Any]:
         """How strictly outputs are judged."""
         return {
@@ -115,6 +125,19 @@ class CheckOptions(
                 hint="--expect out.npy, or --expect weights=w.npy",
             )
         return by_name("--expect", self.expect, _JUDGED, "context")
+
+    @property
+    def second(self) -> dict[str, str]:
+        """The file of --beside, under the name of the output that it is compared with."""
+        if self.beside is None:
+            return {}
+        if len(self.outputs) > 1:
+            raise UsageError("--beside compares one output; --expect gives several")
+        (name,) = self.outputs
+        found = by_name("--beside", [self.beside], _JUDGED, name)
+        if name not in found:
+            raise UsageError(f"--beside: expected {name}, as --expect gives; found {min(found)}")
+        return found
 
 
 def _tolerance(flag: str, words: list[str] | None) -> float | dict[str, float] | None:
@@ -227,11 +250,9 @@ def _judge_one(options: CheckOptions) -> tuple[CheckReport, Asked, CheckReport |
     from attncli.referee import check as judged
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
-    files = options.outputs
-    other = {} if options.beside is None else _beside(options.beside, files)
-    read_files = [*files.values(), *other.values(), *options.grad_files]
+    files, read_files = options.outputs, options.also_read
     with advice(quiet=options.quiet):
-        question = ask(options, more=read_files, example=False)
+        question = ask(options)
         pictures = [] if options.diff is None else [options.diff]
         refuse_inputs(pictures, [*question.inputs, *(split_member(file)[0] for file in read_files)])
         refuse_unwritable(pictures)
@@ -255,19 +276,8 @@ def _judge_one(options: CheckOptions) -> tuple[CheckReport, Asked, CheckReport |
             )
 
         report = report_on(files)
-        beside = report_on(other, diagnose=False) if other else None
+        beside = report_on(options.second, diagnose=False) if options.beside else None
     return report, question, beside
-
-
-def _beside(word: str, files: dict[str, str]) -> dict[str, str]:
-    """Return the second file under the name of the output that it is compared with."""
-    if len(files) > 1:
-        raise UsageError("--beside compares one output; --expect gives several")
-    (name,) = files
-    found = by_name("--beside", [word], _JUDGED, "context" if "=" in word else name)
-    if name not in found:
-        raise UsageError(f"--beside: expected {name}, as --expect gives; found {min(found)}")
-    return found
 
 
 def _outputs(

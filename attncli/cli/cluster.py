@@ -115,12 +115,12 @@ def _at_work(
 
 
 def _read(
-    options: ClusterOptions, more: Sequence[str] = ()
+    options: ClusterOptions,
 ) -> tuple[Gathered, dict[str, Any], str]:
     """Return what is read, the arguments of the attention, and the axes of its inputs."""
     from attncli.gather import Finished
 
-    found = gathered(options, more=more)
+    found = gathered(options)
     if isinstance(found, Finished):
         raise found.refusal("give query, key and value")
     arguments: dict[str, Any] = {**found.arguments}
@@ -273,18 +273,18 @@ def _picked(lazy: Any, names: Sequence[str], pick: PickOptions, axes: str) -> di
 
 
 @contextmanager
-def lazy_maps(options: ClusterOptions, what: str) -> Iterator[Lazily]:
+def lazy_maps(options: ClusterOptions) -> Iterator[Lazily]:
     """Give the maps of a heatmap, what is picked of them, and the files that were read."""
     found, arguments, axes = _read(options)
     own = Layout(axes).weight_axes
     with _room(options) as room, _at_work(options, found.inputs, None) as (client, _):
         from attncli.dask.maps import LazyMaps
 
-        lazy = _lazy(arguments, axes, tuple(dict.fromkeys((what, "scores"))), room, client)
+        lazy = _lazy(arguments, axes, tuple(dict.fromkeys((options.what, "scores"))), room, client)
         counts = dict(zip(own, lazy.scores.shape, strict=False))
         picked = options.among((counts.get("b", 1), counts.get("h", 1)), own)
         four = []
-        for name in (what, "scores"):
+        for name in (options.what, "scores"):
             array = getattr(lazy, name)
             array = array[(*(slice(None) if axis in own else None for axis in "bh"), ...)]
             for at, indices in enumerate(picked):
@@ -326,7 +326,7 @@ def judge_blocks(
     from attncli.loading import read_array
 
     options.refuse("batch head", "does not go with --workers, --scheduler or Zarr")
-    found, arguments, axes = _read(options, [*expected.values()])
+    found, arguments, axes = _read(options)
     outputs = {name: read_array(file, entry=name).values for name, file in expected.items()}
     with _at_work(options, found.inputs, "comparing") as (client, told):
         from attncli.dask.checking import blocks_of

@@ -24,11 +24,7 @@ _PROJECT = f"\b\nDocumentation: {DOCUMENTATION}\nQuestions and mistakes: {ISSUES
 
 
 def build(argv: list[str]) -> typer.Typer:
-    """Return the program with the command that is called, or with all of them.
-
-    Reading the options of a command that nobody calls would take as long as computing a
-    small problem.
-    """
+    """Return the program with the command that is called: reading all options takes long."""
     app = typer.Typer(
         # Rich help and tracebacks import 100 ms of modules.
         rich_markup_mode=None,

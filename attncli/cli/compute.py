@@ -39,6 +39,21 @@ _WHOLE_CELLS = 4_000_000
 class ComputeOptions(OutputOptions, GradientOptions, ShardOptions, MergeOptions, ClusterOptions):
     """All that `compute` takes."""
 
+    @property
+    def takes_example(self) -> bool:
+        """Tables are for people."""
+        return self.is_tables and not self.save
+
+    @property
+    def also_read(self) -> list[str]:
+        """The files of --grad."""
+        return self.grad_files
+
+    @property
+    def rollout(self) -> str | None:
+        """How the layers are multiplied, where --show rollout asks for it."""
+        return "half" if self.asks_for(ROLLOUT) else None
+
 
 def compute(options: ComputeOptions) -> None:
     """Print attention weights and context.
@@ -50,19 +65,13 @@ def compute(options: ComputeOptions) -> None:
 
     Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
-    rolls = options.asks_for(ROLLOUT)
-    if rolls or options.merge:
-        _refuse_gradients(options, f"--show {ROLLOUT}" if rolls else "--merge")
+    if options.rollout or options.merge:
+        _refuse_gradients(options, f"--show {ROLLOUT}" if options.rollout else "--merge")
     with advice(quiet=options.quiet):
         if options.merge is None and options.takes(options):
             compute_lazily(options)
             return
-        asked = ask_or_join(
-            options,
-            "half" if rolls else None,
-            more=options.grad_files,
-            example=options.is_tables and not options.save,
-        )
+        asked = ask_or_join(options)
         if not options.is_tables:
             options.tell_of_all(options.format)
         if isinstance(asked, Asked):
@@ -81,7 +90,7 @@ def _show_finished(finished: Finished, options: ComputeOptions) -> None:
     """Print and save finished weights, those of words or of all layers, and their summaries."""
     from attncli.engine.averaging import refuse_without_heads
 
-    kind = ROLLOUT if options.asks_for(ROLLOUT) else "weights"
+    kind = ROLLOUT if options.rollout else "weights"
     request = Request.of(options, (kind,) if finished.remark else (), finished.inputs)
     if not request.names or not request.asked <= {kind, *SUMMARIES}:
         if finished.remark:

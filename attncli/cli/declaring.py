@@ -45,10 +45,7 @@ class Declared(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Options that need another one, or exclude others, and why.
-
-    Several names stand in one text, with blanks between them.
-    """
+    """Options that need another one, or exclude others, and why; names with blanks between."""
 
     options: str
     why: str
@@ -57,17 +54,9 @@ class Rule(NamedTuple):
 
 
 class Options:
-    """Options of a command, an attribute each.
+    """The options of a command, an attribute each; a command inherits from the groups it takes."""
 
-    A subclass declares some of them; a command inherits from the groups that it takes. Dataclasses
-    would take half a millisecond of start-up for each method that they make.
-
-    Raises
-    ------
-    UsageError
-        Two options do not go together, or one needs another: the ``COMBINATIONS`` of a group.
-    """
-
+    # Dataclasses would take half a millisecond of start-up for each method that they make.
     COMBINATIONS: tuple[Rule, ...] = ()
 
     def __init__(self, **values: Any) -> None:
@@ -124,11 +113,7 @@ class Options:
 def option(
     panel: str, metavar: str | None, words: str, *names: str, default: Any = None, **more: Any
 ) -> Any:
-    """Declare an option: its heading, what its value is called, its help and its names.
-
-    Without a ``metavar``, Typer names the value. Without names, the
-    option has that of the attribute. The rest is as Typer's `Option` takes it.
-    """
+    """Declare an option under a heading; without names, it has that of the attribute."""
     return Declared(
         default, Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)
     )
@@ -205,15 +190,13 @@ def _in_range(found: float, least: float, most: float) -> float:
 def by_name(
     flag: str, words: Iterable[str] | None, names: Collection[str], usual: str
 ) -> dict[str, str]:
-    """Read values that are given as [NAME=]VALUE, by name; one without a name is the usual one.
-
-    Gradients may be spelled in any usual way. A path may have an equals sign.
-    """
+    """Read values that are given as [NAME=]VALUE, by name; one without a name is the usual one."""
     found: dict[str, str] = {}
     for word in words or ():
         name, separator, value = word.partition("=")
         full = gradient_name(name) or name
         if not separator or (full not in names and not name.isidentifier()):
+            # A path may have an equals sign.
             full, value = usual, word
         if full not in {*names, usual}:
             raise UsageError(

@@ -31,13 +31,7 @@ _MOST_NAMED, _LONGEST_NAME = 2, 24
 
 
 def figure_kind(option: str, path: str) -> Kind:
-    """Return the format of a figure; PNG where a name such as /dev/stdout asks for none.
-
-    Raises
-    ------
-    UsageError
-        The name asks for another format; ``option`` gave it.
-    """
+    """Return the format of a figure; PNG where a name such as /dev/stdout asks for none."""
     from attncli.save.files import is_direct
 
     suffix = Path(path).suffix.lower()

@@ -26,11 +26,7 @@ _MEMBER = re.compile(r"([\w.]+=)?#")
 
 
 def dump_files(options: CheckOptions) -> list[str]:
-    """Return the files to be judged one by one; empty where the files are those of one problem.
-
-    A folder stands for its dumps, unless --layer or --call choose one. Several files are dumps if
-    --expect is not given, or names a member of each: ``#out``.
-    """
+    """Return the files to be judged one by one; empty where the files are those of one problem."""
     from attncli.loading.source import is_folder
 
     files = options.files or []

@@ -46,16 +46,11 @@ _TIMERS = hasattr(signal, "setitimer")
 
 
 class SignalError(BaseException):
-    """A signal asks the program to end: not an error to be caught on the way.
-
-    Attributes
-    ----------
-    code : int
-        The exit code that a shell gives to this end: 128 and the signal's number.
-    """
+    """A signal asks the program to end: not an error to be caught on the way."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
+        # As a shell has it.
         self.code = 128 + number
 
 
@@ -88,13 +83,7 @@ def _printed(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 class Stopper:
-    """What is called when a signal comes.
-
-    Attributes
-    ----------
-    code : int or None
-        The exit code of the last signal's end; None where there was no signal.
-    """
+    """Called when a signal comes; it keeps the exit code of the last one."""
 
     def __init__(self) -> None:
         self.code: int | None = None
@@ -111,11 +100,7 @@ class Stopper:
             raise stopped
 
     def again(self, ignored: sys.UnraisableHookArgs) -> None:
-        """Stop a little later where what was raised came up in a callback.
-
-        Python prints and forgets what is raised in a destructor or by a weak reference, and
-        importing a module is full of those.
-        """
+        """Stop a little later where Python forgets an error: in destructors and weak references."""
         if not isinstance(ignored.exc_value, SignalError):
             sys.__unraisablehook__(ignored)
             return
@@ -125,17 +110,13 @@ class Stopper:
 
 
 def open_closed_streams() -> None:
-    """Put a null device where the parent closed a stream.
-
-    Otherwise the first file that is opened becomes standard output or error, and what a
-    library in C writes there ends up in it. Opened the wrong way round, so that writing
-    to ``/dev/stdout`` still fails.
-    """
+    """Put a null device where the parent closed a stream: else the first file becomes it."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is this one.
+            # The lowest free number is this one. The wrong way round, so that writing to
+            # /dev/stdout still fails.
             os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
 
 

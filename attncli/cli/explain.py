@@ -52,6 +52,11 @@ class ExplainOptions(Formatted, PickOneOptions, DigitsOptions, QuestionOptions):
         least=0,
     )
 
+    @property
+    def takes_example(self) -> bool:
+        """JSON is for programs."""
+        return self.format != "json"
+
 
 def explain(options: ExplainOptions) -> None:
     """Explain one query, with every number on its way.
@@ -76,7 +81,7 @@ def explain(options: ExplainOptions) -> None:
         )
     with advice(quiet=options.quiet):
         # The other heads stay: an output projection adds them up.
-        problem = ask(options.but(batch=None, head=None), example=options.format != "json").problem
+        problem = ask(options.but(batch=None, head=None)).problem
         batch, head = options.among(problem.shape[:2], problem.layout.weight_axes).place(0, 0)
         explanations = [
             explained(

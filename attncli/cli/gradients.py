@@ -46,13 +46,7 @@ class GradientOptions(QuestionOptions):
 
 
 def upstream_of(options: GradientOptions, asked: Asked) -> dict[str, npt.NDArray[Any]]:
-    """Return dcontext, and dlse where it is given, from ``--grad`` or the problem file.
-
-    Raises
-    ------
-    UsageError
-        There is no dcontext, or only a part of the problem was picked.
-    """
+    """Return dcontext, and dlse where it is given, from ``--grad`` or the problem file."""
     import numpy as np
 
     from attncli.loading import LoadedArray, read_array

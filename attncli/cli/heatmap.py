@@ -157,6 +157,11 @@ class HeatmapOptions(PatchOptions, AverageOptions, MergeOptions, ClusterOptions)
             raise UsageError(f"--title: expected at most {_LONGEST_TITLE:,} characters")
 
     @property
+    def also_read(self) -> list[str]:
+        """The file of --minus."""
+        return [self.minus] if self.minus else []
+
+    @property
     def look(self) -> Look:
         """The same as a picture takes it."""
         from attncli.view.pictures.picture import Look
@@ -217,17 +222,16 @@ def heatmap(options: HeatmapOptions) -> None:
     with advice(quiet=options.quiet), ExitStack() as opened:
         asked: Asked | Finished | Lazily
         if not (options.rollout or options.merge or options.minus) and options.takes():
-            asked = opened.enter_context(lazy_maps(options, options.what))
+            asked = opened.enter_context(lazy_maps(options))
         else:
-            more = [options.minus] if options.minus else []
-            asked = ask_or_join(options, options.rollout, more=more, kind=options.what, saved=True)
+            asked = ask_or_join(options, saved=True)
         others = [split_member(file)[0] for file in (options.minus, options.image) if file]
         refuse_inputs(outputs, [*asked.inputs, *others])
         maps: Maps
         if isinstance(asked, Lazily):
             maps, picked = asked.maps, asked.picked
         else:
-            maps, picked = maps_of(asked, options, options.what)
+            maps, picked = maps_of(asked, options)
         title = options.title
         look = replace(
             look,

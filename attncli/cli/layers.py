@@ -7,50 +7,35 @@ from typing import TYPE_CHECKING
 from attncli.cli.question import Asked, ask_or_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
     from attncli.cli.options import MergeOptions, QuestionOptions
     from attncli.gather import Finished
-    from attncli.gather.finished import Kind
 
 __all__ = ["ask_or_join", "computed", "layers_of"]
 
 
-def ask_or_join(
-    options: MergeOptions,
-    rollout: str | None = None,
-    *,
-    more: Sequence[str] = (),
-    kind: Kind = "weights",
-    saved: bool = False,
-    example: bool = True,
-) -> Asked | Finished:
-    """Return a problem or finished weights: what the files hold, rolled out, joined to words.
-
-    ``rollout`` is that of --rollout; the others are as for `attncli.cli.question.ask_or_read`.
-    """
-    asked: Asked | Finished
-    if rollout is not None:
-        asked = _rolled(options, residual=rollout == "half")
-    else:
-        # Heads are picked of words afterwards.
-        whole = options.but(batch=None, head=None) if options.merge else options
-        asked = ask_or_read(whole, more=more, kind=kind, saved=saved, example=example)
-    return _joined(asked, options)
+def ask_or_join(options: MergeOptions, *, saved: bool = False) -> Asked | Finished:
+    """Return what the files hold, rolled out and joined to words where that is asked for."""
+    if options.rollout is not None:
+        return _joined(_rolled(options), options)
+    return _joined(ask_or_read(_unpicked(options), saved=saved), options)
 
 
-def layers_of(
-    options: MergeOptions, rollout: str | None
-) -> Iterator[tuple[int, str, Asked | Finished]]:
+def layers_of(options: MergeOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
     """Yield number, module and `ask_or_join` of each layer, or of all of them rolled out."""
-    if rollout is not None:
-        yield 0, "", ask_or_join(options, rollout)
+    if options.rollout is not None:
+        yield 0, "", ask_or_join(options)
         return
-    whole = options.but(batch=None, head=None) if options.merge else options
-    for number, name, asked in _each_layer(whole):
+    for number, name, asked in _each_layer(_unpicked(options)):
         yield number, name, _joined(asked, options)
+
+
+def _unpicked(options: MergeOptions) -> MergeOptions:
+    # Of words, heads are picked afterwards.
+    return options.but(batch=None, head=None) if options.merge else options
 
 
 def _joined(asked: Asked | Finished, options: MergeOptions) -> Asked | Finished:
@@ -62,11 +47,6 @@ def _joined(asked: Asked | Finished, options: MergeOptions) -> Asked | Finished:
 
 
 def _each_layer(options: QuestionOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
-    """Yield the number, the module and the problem or the weights of each layer.
-
-    There are several in a folder of recorded calls, and in a file of five axes, unless one of
-    them is chosen.
-    """
     from attncli.gather import layers_in
 
     files = options.files or []
@@ -75,7 +55,7 @@ def _each_layer(options: QuestionOptions) -> Iterator[tuple[int, str, Asked | Fi
         yield number or 0, name, ask_or_read(options.but(layer=number), saved=True)
 
 
-def _rolled(options: QuestionOptions, *, residual: bool) -> Finished:
+def _rolled(options: MergeOptions) -> Finished:
     import numpy as np
 
     from attncli.numerics.indices import EVERYTHING
@@ -91,6 +71,7 @@ def _rolled(options: QuestionOptions, *, residual: bool) -> Finished:
                 layers.append(layer._replace(values=np.empty(0), hidden=None))
                 yield layer.name, layer.checked("weights", EVERYTHING)
 
+    residual = options.rollout == "half"
     values, count = rollout(each(), residual=residual)
     remark = f"rollout of {count} layers" + ("" if residual else " without the residual")
     return layers[0]._replace(

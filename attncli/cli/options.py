@@ -1,8 +1,4 @@
-"""The options that several commands share: what each means, how it is read, where the help has it.
-
-A command takes one class of options, which inherits from the groups of its options
-(`attncli.cli.commands.with_options`). What only one command takes is declared beside it.
-"""
+"""The options that several commands share; those of one command stand beside it."""
 
 from typing import Any, Literal
 
@@ -339,7 +335,19 @@ class RunOptions(ScreenOptions):
 
 
 class QuestionOptions(PickOptions, ProblemOptions, RunOptions):
-    """A problem, and what is picked of it: what four commands have in common."""
+    """A problem, and which of its batch entries and heads are picked."""
+
+    what: Literal["weights", "scores"] = "weights"
+
+    @property
+    def takes_example(self) -> bool:
+        """Whether the built-in example may stand for files, because a person sees the answer."""
+        return True
+
+    @property
+    def also_read(self) -> list[str]:
+        """The files that are read beside the problem; one may be standard input."""
+        return []
 
 
 class MergeOptions(QuestionOptions):
@@ -351,6 +359,11 @@ class MergeOptions(QuestionOptions):
         "Join subwords (##ing, Ġ, ▁): weights are summed over keys and averaged over queries. A "
         "file has a group for each token: neighbours of one group are joined.",
     )
+
+    @property
+    def rollout(self) -> str | None:
+        """Whether all layers are multiplied, with half a residual, or raw."""
+        return None
 
 
 class DigitsOptions(RunOptions):

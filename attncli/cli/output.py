@@ -106,11 +106,7 @@ class Save(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked for: the names of what is shown, in their order, and the files.
-
-    There are no names where none was given and none is usual. The weights may be the mean of the
-    heads.
-    """
+    """The names of the outputs that are shown, in their order, and the files to save."""
 
     names: tuple[str, ...]
     saves: tuple[Save, ...]
@@ -118,15 +114,7 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, options: OutputOptions, usual: tuple[str, ...], inputs: Iterable[str]) -> Request:
-        """Return what is asked for where these files are read; the usual names if none are given.
-
-        Raises
-        ------
-        UsageError
-            An option is malformed, or has nothing to act on.
-        OutputError
-            A file is among the inputs, is named twice or cannot be written.
-        """
+        """Return what the options ask for, the usual names by default; files may be no inputs."""
         from attncli.save.files import refuse_inputs, refuse_unwritable
 
         names = _names_shown(options.show) or usual
@@ -188,10 +176,7 @@ class Request(NamedTuple):
         summaries: Summaries,
         layout: str | None,
     ) -> Results:
-        """Return the outputs of these names, as files and machine formats take them.
-
-        There is a layout where the axis before (L, S) is the batch.
-        """
+        """Return the outputs of these names, as files and machine formats take them."""
         from attncli.save.formats import Results
 
         held = {n: array for n, array in arrays.items() if n in names and array is not None}
@@ -284,11 +269,7 @@ def _held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]
 def streamed(
     problem: Problem, request: Request, shown: Sequence[str]
 ) -> Iterator[dict[Save, npt.NDArray[Any]]]:
-    """Open the NPY files that are too large to be held; they appear when the block ends well.
-
-    Outputs that are shown are held anyway. Yields arrays (B, H, L, S) on the disk, to be computed
-    into; the mean of the weights has its own shape.
-    """
+    """Give arrays on the disk for NPY files that are too large to be held in memory."""
     from attncli.engine import result_shapes
 
     with ExitStack() as files:

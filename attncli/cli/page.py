@@ -25,13 +25,7 @@ _MOST_CELLS = 100_000_000
 
 
 def write_page(options: HeatmapOptions) -> None:
-    """Write the page of a problem, of finished weights, or of several layers.
-
-    Raises
-    ------
-    UsageError
-        An option is for pictures only, or there are too many weights.
-    """
+    """Write the page of a problem, of finished weights, or of several layers."""
     from attncli.errors import warn
     from attncli.problem.advice import fully_masked_advice
     from attncli.save.files import refuse_inputs, refuse_unwritable, whole_file
@@ -44,7 +38,7 @@ def write_page(options: HeatmapOptions) -> None:
     maps: list[Map] = []
     layers, maker, cells, query, remark = {}, MapMaker(options.threads), 0, 0, ""
     with advice(quiet=options.quiet):
-        for layer, name, asked in layers_of(options, options.rollout):
+        for layer, name, asked in layers_of(options):
             refuse_inputs([out], [*asked.inputs, *([options.image] if options.image else [])])
             source, picked = maps_of(asked, options)
             cells += math.prod(source.shape)

@@ -9,11 +9,8 @@ from attncli.errors import UsageError
 from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attncli.cli.options import PickOptions, QuestionOptions
+    from attncli.cli.options import QuestionOptions
     from attncli.gather import Finished, Gathered
-    from attncli.gather.finished import Kind
     from attncli.problem.problem import Problem
     from attncli.summaries.maps import Computed, Given, Maps
 
@@ -30,18 +27,7 @@ __all__ = [
 
 
 class Asked(NamedTuple):
-    """A problem, and what it was made of.
-
-    Attributes
-    ----------
-    problem : Problem
-        The batch entries and heads that were picked.
-    whole : Problem
-        All of them.
-    picked : Picked
-    found : Gathered
-        What the files say.
-    """
+    """The part of a problem that was picked, the whole of it, and what the files say."""
 
     problem: Problem
     whole: Problem
@@ -85,9 +71,9 @@ class Lazily(NamedTuple):
     remark: str = ""
 
 
-def ask(options: QuestionOptions, *, more: Sequence[str] = (), example: bool = True) -> Asked:
-    """Return the problem that the options pose, as `ask_or_read`; finished weights are none."""
-    answer = ask_or_read(options, more=more, example=example)
+def ask(options: QuestionOptions) -> Asked:
+    """Return the problem that the options pose; finished weights are an error."""
+    answer = ask_or_read(options)
     if not isinstance(answer, Asked):
         raise finished_only(answer)
     return answer
@@ -102,35 +88,14 @@ def finished_only(answer: Finished) -> UsageError:
     )
 
 
-def ask_or_read(
-    options: QuestionOptions,
-    *,
-    more: Sequence[str] = (),
-    kind: Kind = "weights",
-    saved: bool = False,
-    example: bool = True,
-) -> Asked | Finished:
-    """Return the problem that the options pose, or the finished weights or scores that they name.
+def ask_or_read(options: QuestionOptions, *, saved: bool = False) -> Asked | Finished:
+    """Return the problem that the options pose, or the finished weights or scores in the files.
 
-    Parameters
-    ----------
-    options
-    more : sequence of str
-        Files that will be read with --dtype, so that no advice on it is given yet; one of them
-        may be standard input.
-    kind, saved
-        As for `attncli.gather.gather`.
-    example : bool
-        A person looks at the answer, so the built-in example may stand for files.
-
-    Raises
-    ------
-    UsageError
-        There are no files, and no example is wanted.
+    With ``saved``, an output that a program saved beside its queries and keys is meant.
     """
     from attncli.gather import Finished
 
-    found = gathered(options, more=more, kind=kind, saved=saved, example=example)
+    found = gathered(options, saved=saved)
     if isinstance(found, Finished):
         return found
     whole = found.posed()
@@ -139,23 +104,16 @@ def ask_or_read(
     return Asked(problem, whole, picked, found)
 
 
-def gathered(
-    options: QuestionOptions,
-    *,
-    more: Sequence[str] = (),
-    kind: Kind = "weights",
-    saved: bool = False,
-    example: bool = False,
-) -> Gathered | Finished:
-    """Return what files and options say, not yet checked; the parameters are as above."""
+def gathered(options: QuestionOptions, *, saved: bool = False) -> Gathered | Finished:
+    """Return what files and options say, not yet checked."""
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.loading import is_stream
 
-    given = options.arguments()
+    given, more = options.arguments(), options.also_read
     files = options.files or []
     if not files and piped_in() and not any(map(is_stream, (*given.values(), *more))):
         files = ["-"]
-    if not files and not example:
+    if not files and not options.takes_example:
         raise UsageError(
             "no files given: the built-in example is only for tables, explanations and heatmaps",
             hint="name one problem file, or the files Q K V (is a variable of the shell empty?)",
@@ -168,7 +126,7 @@ def gathered(
         layer=options.layer,
         header=options.header,
         call=options.call,
-        kind=kind,
+        kind=options.what,
         saved=saved,
         more=more,
         threads=options.threads,
@@ -183,26 +141,23 @@ def gathered(
     return found
 
 
-def given_maps(
-    finished: Finished, pick: PickOptions, kind: Kind = "weights"
-) -> tuple[Given, Picked]:
-    """Return finished weights or scores, and which of all heads they are."""
+def given_maps(finished: Finished, options: QuestionOptions) -> tuple[Given, Picked]:
+    """Return the finished weights or scores that are picked, and which these are."""
     from attncli.summaries.maps import Given
 
-    picked = pick.among(finished.counts, finished.axes)
+    picked = options.among(finished.counts, finished.axes)
     gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
     axes = "".join(axis for axis in finished.axes if axis not in gone)
-    values = finished.checked(kind, picked)
+    values = finished.checked(options.what, picked)
     labels = finished.query_labels, finished.key_labels
     return Given(values, axes, labels, finished.hidden_cells(picked)), picked
 
 
-def maps_of(
-    asked: Asked | Finished, options: QuestionOptions, kind: Kind = "weights"
-) -> tuple[Computed | Given, Picked]:
-    """Return the weights or scores of what is asked for, and which of all heads they are."""
+def maps_of(asked: Asked | Finished, options: QuestionOptions) -> tuple[Computed | Given, Picked]:
+    """Return the weights or scores that are picked, and which of all heads these are."""
     from attncli.summaries.maps import Computed
 
     if not isinstance(asked, Asked):
-        return given_maps(asked, options, kind)
-    return Computed(asked.problem, scores=kind == "scores", threads=options.threads), asked.picked
+        return given_maps(asked, options)
+    scores = options.what == "scores"
+    return Computed(asked.problem, scores=scores, threads=options.threads), asked.picked

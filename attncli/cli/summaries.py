@@ -28,10 +28,7 @@ _Part = TypeVar("_Part", "HeadStats", "TopKeys")
 
 
 class Summaries:
-    """The summaries of weights, each made when it is asked for, and once.
-
-    ``picked`` are the batch entries and heads of these weights.
-    """
+    """The summaries of weights, each made when it is asked for, and once."""
 
     def __init__(self, weights: Maps, picked: Picked, options: OutputOptions) -> None:
         self._weights, self._picked, self._options = weights, picked, options

@@ -125,10 +125,7 @@ def say_defect(error: Exception) -> None:
 
 @contextmanager
 def advice(*, quiet: bool) -> Iterator[None]:
-    """Show the warnings of a block on stderr, each once, unless silenced.
-
-    Also before an error: what was doubtful in a file may be what is wrong in the end.
-    """
+    """Show the warnings of a block on stderr, each once, unless silenced; before an error, too."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", AttnWarning)
@@ -150,11 +147,7 @@ def _say_warnings(caught: Sequence[warnings.WarningMessage], *, quiet: bool) -> 
 def progress_bar(
     words: str = "computing", *, counted: bool = True, quiet: bool
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show on a terminal what work is done, from its first second on.
-
-    Yields a function that takes blocks done and blocks in all, from any thread; None where stderr
-    is no terminal. Nobody calls it of work that is not counted.
-    """
+    """Show a bar on a terminal after a second; give a function that takes blocks done and all."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -258,10 +251,7 @@ def print_parts(parts: Iterable[RenderableType], color: str) -> None:
 
 
 def color_depth(color: str) -> Depth:
-    """Return the colours to use: what was asked for, and what the terminal has.
-
-    Rich's own guess is not asked: it takes FORCE_COLOR=0 for a terminal.
-    """
+    """Return the colours to use; Rich's own guess takes FORCE_COLOR=0 for a terminal."""
     term = os.environ.get("TERM", "")
     plain = bool(os.environ.get("NO_COLOR")) or term in ("", "dumb", "unknown")
     if color == "never" or (color == "auto" and (plain or not is_terminal())):
