@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from attncli.errors.text import counted
@@ -40,13 +39,9 @@ def renderable(explanation: Explanation, limits: Limits) -> RenderableType:
 
 def as_text(explanation: Explanation, limits: Limits | None = None) -> str:
     """Return an explanation as plain text without colour: see `renderable`."""
-    stream, limits = StringIO(), limits or Limits()
-    width = limits.width or _NO_EDGE
-    console = Console(
-        file=stream, width=width, color_system=None, force_terminal=False, emoji=False
-    )
-    console.print(renderable(explanation, limits))
-    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+    limits = limits or Limits()
+    parts = _parts(explanation, limits, limits.width or _NO_EDGE)
+    return "".join(f"{part.plain.rstrip()}\n" for part in parts)
 
 
 def _parts(explanation: Explanation, limits: Limits, width: int) -> Iterator[Text]:

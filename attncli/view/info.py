@@ -80,19 +80,25 @@ def info_dict(info: FileInfo, layers: Sequence[LayerInfo] = ()) -> dict[str, Any
 
 
 def _members(members: tuple[Member, ...], limits: Limits) -> Iterator[RenderableType]:
-    """Yield a table of members; two lines for each if the terminal is narrower."""
     rows = [_cells(member, limits) for member in members]
     columns = [
         Column(name, cells, name in _LEFT)
         for name, cells in zip(_HEADINGS, zip(*rows, strict=True), strict=True)
         if name != "note" or any(cells)
     ]
+    yield from _table(columns, limits)
+
+
+def _table(columns: Sequence[Column], limits: Limits) -> Iterator[RenderableType]:
+    """Yield a table; in a narrow terminal, the first cell of each row and the others below it."""
     if limits.width is None or width_of(columns) <= limits.width:
         yield drawn(columns, limits)
         return
-    for name, *cells, note in rows:
+    names, *others = columns
+    for number, name in enumerate(names.cells):
         yield Text(name, overflow="fold")  # a name is for pasting: it is never cut
-        yield _indented(f"{_in_words(*cells)}{note and f': {note}'}")
+        cells = [(column.heading, column.cells[number]) for column in others]
+        yield _indented(", ".join(f"{heading} {cell}".strip() for heading, cell in cells if cell))
 
 
 def _cells(member: Member, limits: Limits) -> list[str]:
@@ -102,16 +108,6 @@ def _cells(member: Member, limits: Limits) -> list[str]:
     shape = "×".join(map(str, member.shape))
     cells = [printable(member.name), shape, member.dtype, *_numbers(member)]
     return [*map(limits.known, cells), note]
-
-
-def _in_words(shape: str, dtype: str, least: str, most: str, nonfinite: str) -> str:
-    """Return a row of the table in words, with headings as needed."""
-    words = " ".join(part for part in (shape, dtype) if part)
-    if least:
-        words += f", {least} to {most}"
-    if nonfinite == "0":
-        nonfinite = "all finite"
-    return f"{words}, {nonfinite}" if nonfinite else words
 
 
 def _note(text: str) -> str:
@@ -159,18 +155,15 @@ def _indented(words: str, style: str = "") -> Padding:
 
 
 def _texts(info: FileInfo, limits: Limits) -> Iterator[RenderableType]:
-    """Yield a table of what a picture says of itself; lines if the terminal is narrower."""
+    """Yield what a picture says of itself."""
     if not info.texts:
         yield Text("no metadata about how it was made", style="dim italic")
         return
-    names = [limits.known(_note(name)) for name in info.texts]
-    texts = [limits.known(_note(text)) for text in info.texts.values()]
+    names, texts = (
+        [limits.known(_note(text)) for text in some] for some in (info.texts, info.texts.values())
+    )
     columns = [Column("metadata", names, left=True), Column("", texts, left=True)]
-    if limits.width is None or width_of(columns) <= limits.width:
-        yield drawn(columns, limits)
-        return
-    for name, text in zip(names, texts, strict=True):
-        yield Text(f"{name}: {text}", overflow="fold")
+    yield from _table(columns, limits)
 
 
 def _member_dict(member: Member) -> dict[str, Any]:
