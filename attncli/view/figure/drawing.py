@@ -1,9 +1,7 @@
-"""A picture as a Matplotlib figure.
+"""A picture as a Matplotlib figure, without pyplot, so that nothing global is touched.
 
 Matplotlib's constrained layout places panels, labels and colour bar. We choose the size of the
 figure: the layout runs once to measure the texts, and again at that size.
-
-No pyplot: a figure has its own canvas, so nothing global is touched and no display is needed.
 """
 
 from __future__ import annotations
@@ -12,19 +10,23 @@ import warnings
 from math import ceil, floor, inf, isfinite, isinf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import matplotlib as mpl
-import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from attncli.view.color import ink
+from attncli.view.figure.cells import (
+    HIDDEN_LOOK,
+    colors_of,
+    draw_cells,
+    number_room,
+    write_numbers,
+)
 from attncli.view.figure.style import drawing_style, font_families, text_size
 from attncli.view.labels import brief, shorten, shorten_all, text_width
 from attncli.view.pictures.pooling import coarsen
-from attncli.view.pictures.scale import Ticks, fractions, minor_ticks, scale_ticks, ticks
+from attncli.view.pictures.scale import Ticks, minor_ticks, scale_ticks, ticks
 from attncli.view.pictures.sizes import (
     LABEL_PITCH,
     NoRoomError,
@@ -39,9 +41,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
-    from matplotlib.colors import Colormap
 
-    from attncli.view.pictures.picture import Look, Panel, Picture
+    from attncli.view.pictures.picture import Picture
 
 __all__ = [
     "MOST_NUMBERS",
@@ -72,13 +73,7 @@ _TEXTS = 1.5
 _SAME = 1e-6
 # A panel with a shorter side shows nothing.
 _LEAST_PANEL = 0.2
-# Rather paler than in a terminal: half of a picture may be hidden, and paper is white.
-_GREY, _HATCH, _HATCH_GREY = "#cdcdcd", "////", "#8c8c8c"
-# Lines between cells, where a side has no more cells than this.
-_FEW_CELLS, _LINE_COLOR, _LINE_WIDTH = 32, "#80808040", 0.5
 _MINUS = "−"
-# How opaque the smallest and the largest weight are over an image.
-_THROUGH = 0.2, 0.85
 _NONE = Ticks((), (), 1)
 _TITLES = {
     "weights": "Attention weights",
@@ -106,15 +101,7 @@ def picture_texts(picture: Picture) -> list[str]:
 
 
 def draw(picture: Picture) -> Drawn:
-    """Draw a picture; it is pooled so that every cell has at least a pixel.
-
-    Raises
-    ------
-    NoRoomError
-        The size leaves no room.
-    ValueError
-        A formula is wrong.
-    """
+    """Draw a picture; it is pooled so that every cell has at least a pixel."""
     look, shape = picture.look, (picture.rows.count, picture.columns.count)
     limit = cell_limit(shape, look, panels=len(picture.panels), group=picture.group)
     fonts = font_families(picture_texts(picture))
@@ -136,7 +123,7 @@ class _Drawing:
             labels if labels is None or look.math else tuple(shorten_all(labels, _LONGEST_LABEL))
             for labels in (picture.rows.labels, picture.columns.labels)
         )
-        self._colors = _colors(look)
+        self._colors = colors_of(look)
         size = look.size or (inf, inf)
         page = size[0] / size[1] if isfinite(size[1]) else 4 / 3
         aspect = self._shape[1] / self._shape[0]
@@ -146,7 +133,7 @@ class _Drawing:
         self._bar: Colorbar | None = None
         self.figure = self._empty_figure()
         for axes, panel in zip(self._axes, picture.panels, strict=True):
-            self._draw_cells(axes, panel)
+            draw_cells(axes, picture, panel, self._colors)
         self._write_texts()
         self._settle()
         self._measured()
@@ -217,42 +204,6 @@ class _Drawing:
         self._axes: list[Axes] = list(axes[: self._count])
         return figure
 
-    def _draw_cells(self, axes: Axes, panel: Panel) -> None:
-        """Draw the cells over a hatched background, which hidden cells let through."""
-        picture = self.picture
-        if panel.hidden.any():
-            axes.patch.set(facecolor=_GREY, edgecolor=_HATCH_GREY, hatch=_HATCH, linewidth=0)
-        elif self._look.transparent:
-            axes.patch.set_visible(False)
-        down, across = (axis.cells * axis.block for axis in (picture.rows, picture.columns))
-        image, behind = self._look.image, (picture.rows.count, picture.columns.count)
-        if image is not None:
-            extent = -0.5, behind[1] - 0.5, behind[0] - 0.5, -0.5
-            axes.imshow(image, aspect="auto", extent=extent)
-        axes.imshow(
-            np.ma.array(fractions(picture, panel.values), mask=panel.hidden),
-            cmap=self._colors,
-            norm=Normalize(0, 1),
-            interpolation="bilinear" if self._look.smooth else "nearest",
-            aspect="auto",
-            extent=(-0.5, across - 0.5, down - 0.5, -0.5),
-        )
-        # The last block may be smaller than the others, so the axes end before the image.
-        axes.set_xlim(-0.5, picture.columns.count - 0.5)
-        axes.set_ylim(picture.rows.count - 0.5, -0.5)
-        if max(picture.cells) <= _FEW_CELLS and image is None:
-            self._draw_lines(axes)
-
-    def _draw_lines(self, axes: Axes) -> None:
-        """Draw thin lines between the cells."""
-        axes_of = self.picture.rows, self.picture.columns
-        rows, columns = ([last + 0.5 for _, last in axis.spans] for axis in axes_of)
-        ends = -0.5, self.picture.columns.count - 0.5, self.picture.rows.count - 0.5
-        # Ticks and their grid would take a hundred times as long.
-        look: dict[str, Any] = {"color": _LINE_COLOR, "linewidth": _LINE_WIDTH, "in_layout": False}
-        axes.hlines(rows[:-1], ends[0], ends[1], **look)
-        axes.vlines(columns[:-1], ends[0], ends[2], **look)
-
     def _title_panels(self) -> None:
         """Title the panels; all titles are short if one is too long."""
         room = self._panel[0] + _GAP / 2
@@ -289,7 +240,18 @@ class _Drawing:
         name = next((name for name in longer if self._width(name, _NAME) <= height), shortest)
         bar.set_label(name, fontsize=self._points * _NAME)
         if picture.any_hidden:
-            _explain_hidden(bar.ax, height)
+            bar.ax.legend(
+                handles=[Patch(**HIDDEN_LOOK, linewidth=0.5)],
+                labels=["hidden"],
+                loc="upper left",
+                bbox_to_anchor=(0, -_GAP / height),
+                frameon=False,
+                borderpad=0,
+                borderaxespad=0,
+                handlelength=1.3,
+                handleheight=1.3,
+                handletextpad=0.5,
+            )
         self._bar = bar
 
     def _write_texts(self) -> None:
@@ -364,7 +326,8 @@ class _Drawing:
             up += above
         if min(panel) < _LEAST_PANEL:
             raise NoRoomError("titles and labels leave no room for the cells")
-        self._resize(across, up, above)
+        self.figure.set_size_inches(across, up)
+        self._engine.set(rect=(0, 0, 1, 1 - above / up))
         if any(abs(a - b) > _SAME for a, b in zip(panel, self._panel, strict=True)):
             self._panel = panel
             self._write_texts()
@@ -373,7 +336,7 @@ class _Drawing:
         self._write_heading(lines, places[0] / across)
         if points:
             for axes, each in zip(self._axes, self.picture.panels, strict=True):
-                self._write_numbers(axes, each, points)
+                write_numbers(axes, self.picture, each, self._colors, points)
 
     @property
     def _line(self) -> float:
@@ -395,10 +358,6 @@ class _Drawing:
         panel = boxes[0].width * across, boxes[0].height * up
         return panel, (across, up), ((left + right) / 2 * across, (bottom + top) / 2 * up)
 
-    def _resize(self, across: float, up: float, above: float) -> None:
-        self.figure.set_size_inches(across, up)
-        self._engine.set(rect=(0, 0, 1, 1 - above / up))
-
     def _heading(self, room: float) -> list[tuple[str, float]]:
         """Return the lines of the title and of the notes, each with its size."""
         picture = self.picture
@@ -419,14 +378,8 @@ class _Drawing:
     def _write_heading(self, lines: list[tuple[str, float]], center: float) -> None:
         up, place = self.figure.get_size_inches()[1], _GAP / 2
         for text, scale in lines:
-            self.figure.text(
-                center,
-                1 - place / up,
-                text,
-                ha="center",
-                va="top",
-                fontsize=self._points * scale,
-            )
+            look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": self._points * scale}
+            self.figure.text(center, 1 - place / up, text, **look)
             place += scale * self._line
 
     def _number_size(self, panel: Pair) -> Pair:
@@ -437,7 +390,7 @@ class _Drawing:
         if not (usual if asked is None else asked):
             return 0.0, 1.0
         wanted, least = _NUMBER * self._points, _SMALLEST_NUMBER * self._points
-        points = wanted * min(1.0, self._number_room(panel, wanted))
+        points = wanted * min(1.0, number_room(picture, panel, wanted, self._fonts))
         if points >= least:
             return points, 1.0
         if asked is None:
@@ -445,67 +398,3 @@ class _Drawing:
         if any(self._fixed):
             raise NoRoomError("there is no room for numbers in the cells")
         return least, least / points
-
-    def _number_room(self, panel: Pair, points: float) -> float:
-        """Return how many times as large the largest number could be in its cell."""
-        picture = self.picture
-        columns, rows = (
-            min(last - first + 1 for first, last in axis.spans) / axis.count
-            for axis in (picture.columns, picture.rows)
-        )
-        texts = (text for panel in picture.panels for row in picture.texts(panel) for text in row)
-        across, up = text_size(max(texts, key=len), points, self._fonts)
-        if not across:
-            return 1.0
-        return min(0.86 * panel[0] * columns / across, 0.7 * panel[1] * rows / up)
-
-    def _write_numbers(self, axes: Axes, panel: Panel, points: float) -> None:
-        """Write each value into the middle of its cell, in the ink that its colour needs."""
-        picture = self.picture
-        colors = self._colors(fractions(picture, panel.values), bytes=True)[..., :3].tolist()
-        down, across = (
-            [(first + last) / 2 for first, last in axis.spans]
-            for axis in (picture.rows, picture.columns)
-        )
-        for i, texts in enumerate(picture.texts(panel)):
-            for j, text in enumerate(texts):
-                red, green, blue = colors[i][j]
-                axes.text(
-                    across[j],
-                    down[i],
-                    text.replace("-", _MINUS),
-                    ha="center",
-                    va="center_baseline",
-                    fontsize=points,
-                    color=ink((red, green, blue)),
-                    parse_math=False,
-                    in_layout=False,
-                )
-
-
-def _colors(look: Look) -> Colormap:
-    """Return the colour map; over an image, small weights let more of it through."""
-    usual = "RdBu" if look.signed else "Blues" if look.image is None else "inferno"
-    found = mpl.colormaps[look.cmap or usual]
-    if look.image is not None:
-        colors = found(np.arange(found.N))
-        colors[:, 3] = np.linspace(*_THROUGH, found.N)
-        found = ListedColormap(colors)
-    return found.with_extremes(bad=(0, 0, 0, 0))
-
-
-def _explain_hidden(bar: Axes, height: float) -> None:
-    """Draw the look of a hidden cell below the colour bar."""
-    look = Patch(facecolor=_GREY, edgecolor=_HATCH_GREY, hatch=_HATCH, linewidth=0.5)
-    bar.legend(
-        handles=[look],
-        labels=["hidden"],
-        loc="upper left",
-        bbox_to_anchor=(0, -_GAP / height),
-        frameon=False,
-        borderpad=0,
-        borderaxespad=0,
-        handlelength=1.3,
-        handleheight=1.3,
-        handletextpad=0.5,
-    )
