@@ -1,9 +1,7 @@
 """Follow one query through the computation, and keep every number along the way.
 
-Raw, capped and final scores, weights, lse and context are the engine's own numbers.
-What lies between them (products, dot products, exponentials, contributions) is
-computed here in float64 from the same inputs, so that it agrees with them to within
-the rounding of the computing dtype.
+Scores, weights, lse and context are the engine's own numbers. What lies between them is computed
+here in float64 from the same inputs, so it agrees with them up to rounding.
 """
 
 from __future__ import annotations
@@ -15,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors.calling import by_known_names
-from attncli.errors.text import whole_number
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import QueryRow
 from attncli.numerics.dtypes import dtype_name, widen
-from attncli.numerics.indices import index_of, indices_of, range_of
+from attncli.numerics.indices import index_of, indices_of
 from attncli.problem.arguments import positive_int, thread_count
-from attncli.problem.labels import named_index
+from attncli.problem.labels import named_index, named_range
 from attncli.problem.problem import posed_problem
 
 if TYPE_CHECKING:
@@ -111,7 +108,6 @@ def explain(
 def _explained(
     problem: Problem, batch: int, head: int, query: int, *, keys: int | None, threads: int | None
 ) -> Explanation:
-    """Follow a query of one head; indices count from 0."""
     row = QueryRow(problem, batch, head, query, threads=threads)
     selected = row.problem
     told, others = _told(row.scores, keys)
@@ -151,7 +147,6 @@ def _explained(
 
 
 def _output_share(problem: Problem, head: int, context: Array | None) -> OutputShare | None:
-    """Return what one head adds to the output of the layer."""
     if problem.output is None or context is None:
         return None
     width = len(context)
@@ -165,9 +160,9 @@ def _output_share(problem: Problem, head: int, context: Array | None) -> OutputS
     )
 
 
-def query_index(problem: Problem, text: str, name: str = "query") -> int:
-    """Return the index of a query that a user named, see `attncli.problem.labels.named_index`."""
-    return named_index(name, text, problem.shape[2], problem.query_labels, of="query")
+def query_index(problem: Problem, text: str) -> int:
+    """Return the index of a query that a user named by its index or label."""
+    return named_index("query", text, problem.shape[2], problem.query_labels, of="query")
 
 
 def query_indices(problem: Problem, text: str) -> tuple[int, ...]:
@@ -176,24 +171,14 @@ def query_indices(problem: Problem, text: str) -> tuple[int, ...]:
     These are indices and labels with commas, ranges as in Python (``0:3``), and ranges from a label
     up to another (``cat:mat``).
     """
-    name, labels, count = "--query", problem.query_labels or (), problem.shape[2]
-    found: list[int] = []
-    for part in [text] if text in labels else map(str.strip, text.split(",")):
-        first, colon, last = part.partition(":")
-        if part in labels or not colon:
-            found.append(query_index(problem, part, name))
-            continue
-        start, stop = whole_number(first), whole_number(last)
-        if first and start is None:
-            start = query_index(problem, first, name)
-        if last and stop is None:
-            stop = query_index(problem, last, name) + 1
-        found += range(*range_of(name, (start, stop), count))
-    return indices_of(name, found, count)
+    labels, count = problem.query_labels, problem.shape[2]
+    parts = [text] if text in (labels or ()) else text.split(",")
+    ranges = (named_range("--query", part, count, labels, of="query") for part in parts)
+    return indices_of("--query", (index for ends in ranges for index in range(*ends)), count)
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the keys to list, and which are left: a visible key comes before any hidden one."""
+    """Return the keys to list, visible ones first, and which keys are left."""
     others = np.ones(len(scores), np.bool_)
     if keys is None or len(scores) <= keys:
         told = np.arange(len(scores))
@@ -245,7 +230,7 @@ def _products(row: QueryRow, key: Array) -> Floats:
 
 
 def _sum(products: Floats) -> float:
-    """Return the sum, rounded once; ±inf where it exceeds float64, NaN where both signs do."""
+    """Return the sum, rounded once; it may exceed float64."""
     if len({product for product in products.tolist() if math.isinf(product)}) > 1:
         return math.nan
     # Reduced, because `math.fsum` refuses finite numbers whose sum, or part of it, is infinite.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.style import Style
-
 from attncli.explanation.formulas import name_of
 from attncli.view.labels import shorten
-from attncli.view.shading import rich_blue
+from attncli.view.shading import blue_ink
 from attncli.view.tables import GAP, Column, drawn, remark, width_of
 from attncli.view.wrapping import wrapped
 
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["key_table"]
 
 _HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
-# Columns that a narrow terminal drops first: the formulas have these numbers too.
-_DISPENSABLE = ("raw", "capped"), ("bias", "ALiBi"), ("shifted",), ("exp",)
+# Columns of a narrow terminal: the formulas have the other numbers.
+_NARROW = ("score", "weight")
 # Columns of the terminal.
 _LONGEST_BAR, _SHORTEST_BAR, _SHORTEST_NAME = 32, 8, 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -41,7 +39,7 @@ class _Row(NamedTuple):
 
 
 def _rows(e: Explanation) -> Iterator[_Row]:
-    """Yield a row for each key, for the sink and the rest if there are any, and for the sums."""
+    """Yield a row for each key, and for the sink, the rest and the sums."""
     for step in e.steps:
         yield _key_row(e, step)
     total = sum(step.weight for step in e.steps)
@@ -94,10 +92,9 @@ def key_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
     if limits.markdown:
         yield drawn([names, *columns, *([words] if any(words.cells) else [])], limits)
         return
-    for dropped in _DISPENSABLE:
-        least = min(names.width, _SHORTEST_NAME) + _SHORTEST_BAR + 2 * GAP
-        if width_of(columns) + least > width:
-            columns = [column for column in columns if column.heading not in dropped]
+    least = min(names.width, _SHORTEST_NAME) + _SHORTEST_BAR + 2 * GAP
+    if width_of(columns) + least > width:
+        columns = [column for column in columns if column.heading in _NARROW]
     room = max(1, width - width_of(columns) - 2 * GAP)
     names = _cut(names, max(1, min(names.width, room - _SHORTEST_BAR)), limits)
     room = max(0, room - names.width)
@@ -106,10 +103,9 @@ def key_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
     bars = [_bar(row.weight / (largest or 1), bar, limits) for row in rows]
     ends = [own or drawing for own, drawing in zip(words.cells, bars, strict=True)]
     # Neither end of the ramp: bars must show on white and on black.
-    blues = [rich_blue(0.4 + 0.4 * row.weight, limits.depth) for row in rows]
     inks = [
-        Style(italic=True, dim=True) if row.words else Style(color=blue)
-        for row, blue in zip(rows, blues, strict=True)
+        "italic dim" if row.words else blue_ink(0.4 + 0.4 * row.weight, limits.depth)
+        for row in rows
     ]
     yield drawn([names, *columns, Column("", ends, left=True, styles=inks)], limits)
     if largest and bar:
@@ -127,7 +123,6 @@ def _cut(column: Column, room: int, limits: Limits) -> Column:
 
 
 def _bar(share: float, room: int, limits: Limits) -> str:
-    """Return a bar that is as long as a share of the room."""
     full, part = divmod(round(8 * room * share), 8)
     if not limits.unicode:
         return "#" * (full + (part >= 4))

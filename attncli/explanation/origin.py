@@ -48,7 +48,6 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
 
 
 def _norm(given: Mapping[str, Any], embedding: Array, columns: slice) -> QueryNorm | None:
-    """Return how the query in some columns of all heads' is normalised."""
     weight = given["q_norm"]
     if weight is None:
         return None

@@ -47,7 +47,6 @@ def tally(
 
 
 def _why(rule: str, visible: Visibility, query: int, key: int) -> str:
-    """Return why a rule hides a key, with the numbers of this query and key."""
     position = visible.offset(0)
     where = f"position {position}"
     if position != query:

@@ -64,7 +64,7 @@ class QueryRow:
 def _of_whole(
     problem: Problem, place: tuple[int, int, int], threads: int | None
 ) -> dict[str, Array] | None:
-    """Return the engine's numbers as the whole answer has them; None where that is not had soon."""
+    """Return the engine's numbers as the whole answer has them; None if that takes long."""
     if not suits_formula(problem):
         return None
     try:
@@ -74,7 +74,6 @@ def _of_whole(
 
 
 def _solved(problem: Problem, place: tuple[int, int, int], threads: int | None) -> dict[str, Array]:
-    """Return the engine's numbers of a batch entry, head and query."""
     names = [name for name in OUTPUTS if name != "context" or problem.value is not None]
     answer, _ = attend(problem, names, threads=threads)
     found = {}

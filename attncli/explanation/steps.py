@@ -90,7 +90,6 @@ def _query(e: Explanation, number: Numbers) -> Section:
 
 
 def _made_rule(e: Explanation, made: QueryMade) -> Iterator[Equation | str]:
-    """Yield how the query is made, in letters and words."""
     projected = named("x · wq", r"x \, W_q")
     if made.bias is not None:
         projected += named("bq", "b_q")
@@ -111,7 +110,6 @@ def _made_rule(e: Explanation, made: QueryMade) -> Iterator[Equation | str]:
 
 
 def _made(e: Explanation, number: Numbers, made: QueryMade) -> Iterator[Equation]:
-    """Yield the embedding, and how the first columns of the query follow from it."""
     x = roman("x")
     if made.position is not None:
         yield Equation(x, (number.row(made.given) + number.row(made.position),))
@@ -192,7 +190,6 @@ def _scores(e: Explanation, number: Numbers) -> Section:
 
 
 def _rule(e: Explanation, number: Numbers) -> Formula:
-    """Return how this problem scores a key, in letters."""
     q, k = _q(e), _k(e)
     rule = q * k
     if e.kind == "cosine":
@@ -210,7 +207,7 @@ def _rule(e: Explanation, number: Numbers) -> Formula:
 
 
 def _scaled(e: Explanation, number: Numbers, product: Formula, root: Formula) -> Formula:
-    """Return a product with the scale, which is often one by the root of the width."""
+    """Return a product with the scale, which is often 1 / √D."""
     if e.scale == 1:
         return product
     usual = e.scale == 1 / math.sqrt(len(e.given))
@@ -254,7 +251,7 @@ def _scored(e: Explanation, number: Numbers, step: KeyStep) -> Iterator[Equation
 
 
 def _products_scaled(e: Explanation, number: Numbers, step: KeyStep) -> Iterator[Formula]:
-    """Yield the products of query and key with the scale, and their sum where that is not all."""
+    """Yield the scaled products of query and key, and the same with their sum."""
     width = len(e.given)
     for terms, root in (
         (_terms(e, number, step), call("sqrt", number(width))),
@@ -267,7 +264,6 @@ def _products_scaled(e: Explanation, number: Numbers, step: KeyStep) -> Iterator
 
 
 def _terms(e: Explanation, number: Numbers, step: KeyStep) -> Formula:
-    """Return the products of query and key, component by component."""
     query, key = e.compared.tolist(), step.key.tolist()
     if e.kind != "additive" or e.vector is None:
         return _products(number, query, key, "d")

@@ -104,7 +104,6 @@ def _aligned(equations: Sequence[Equation], limits: Limits, width: int) -> Itera
 
 
 def _lines(pieces: Iterable[str], room: int) -> Iterator[str]:
-    """Yield pieces as lines; long pieces are broken."""
     return wrapped(chain.from_iterable(broken(piece, room) for piece in pieces), room)
 
 

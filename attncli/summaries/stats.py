@@ -117,7 +117,7 @@ class _Sums:
 
 
 def _row_totals(weights: Array, first: int) -> dict[str, float]:
-    """Return sums over rows, the first of which stands at a position among the keys."""
+    """Return sums over rows; the first row's query has a position among the keys."""
     rows, keys = weights.shape
     position = np.arange(first, first + rows)
     # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.

@@ -55,7 +55,6 @@ def words_of(tokens: Sequence[str], groups: Sequence[str] | None = None) -> Word
 
 
 def _is_part(token: str) -> bool:
-    """Return whether a token continues a word where beginnings are marked."""
     inside = not token.startswith(_BEGINS) and not _is_special(token)
     return inside and any(letter.isalnum() for letter in token)
 

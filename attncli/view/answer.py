@@ -119,7 +119,6 @@ def finished_parts(
 def _by_place(
     axes: str, counts: Sequence[int], limits: Limits, sheets: Callable[[_Place], list[Sheet]]
 ) -> Iterator[Text]:
-    """Yield the tables of the first batch entries and heads, and how many were left out."""
     batches = range(counts[0]) if "b" in axes else [None]
     heads = range(counts[1]) if "h" in axes else [None]
     found: list[_Place] = [(batch, head) for batch in batches for head in heads]

@@ -30,7 +30,6 @@ _RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 153, 111, 75, 26, 18, 17)
 
 
 def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
-    """Interpolate linearly between equally spaced control points."""
     # The order of min and max sends nan to 0, as an absent weight.
     place = max(0.0, min(1.0, fraction)) * (len(points) - 1) if fraction == fraction else 0.0  # noqa: PLR0124
     low = min(int(place), len(points) - 2)
@@ -80,7 +79,6 @@ def xterm(rgb: RGB) -> int:
 
 
 def _luminance(rgb: RGB) -> float:
-    """Return the relative luminance of a colour, 0 (black) to 1 (white), by WCAG 2.2."""
     shares = [channel / 255 for channel in rgb]
     red, green, blue = (
         share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares

@@ -41,7 +41,6 @@ class Judged:
 
 
 def _largest(one: Judged) -> float | None:
-    """Return the largest error of the outputs of a file."""
     verdicts = one.report.verdicts if one.report is not None else ()
     errors = [verdict.largest.error for verdict in verdicts if verdict.largest is not None]
     if errors:
@@ -50,7 +49,6 @@ def _largest(one: Judged) -> float | None:
 
 
 def _reason(one: Judged) -> str:
-    """Return the names of the mistakes, or what the error says."""
     if one.error is not None:
         return one.error.message
     if one.report is None or one.report.passed:

@@ -155,7 +155,6 @@ def _indented(words: str, style: str = "") -> Padding:
 
 
 def _texts(info: FileInfo, limits: Limits) -> Iterator[RenderableType]:
-    """Yield what a picture says of itself."""
     if not info.texts:
         yield Text("no metadata about how it was made", style="dim italic")
         return

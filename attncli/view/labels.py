@@ -113,6 +113,5 @@ def _around(common: int, text: str, room: int, ellipsis: str) -> str:
 
 
 def _first(parts: list[str], room: int) -> list[str]:
-    """Return the first parts, as many as fit."""
     ends = accumulate(map(text_width, parts))
     return [part for part, end in zip(parts, ends, strict=True) if end <= room]

@@ -1,42 +1,57 @@
-"""Weights as Rich colours that the terminal has."""
+"""Weights and signed numbers as Rich styles, in the colours that the terminal has."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rich.style import Style
 
-from attncli.view.color import HIDDEN, blues, blues_256, ink, xterm
+from attncli.view.color import HIDDEN, blues, blues_256, diverging, diverging_256, ink, xterm
 
 if TYPE_CHECKING:
     from attncli.view.color import RGB
     from attncli.view.limits import Depth
 
-__all__ = ["hidden_shade", "rich_blue", "shade"]
+__all__ = ["blue_ink", "hidden_shade", "inked", "painted", "ramp_color", "shade"]
 
 # Not Rich's "black" and "white", which the terminal's theme may change.
-_INK = {"black": "#000000", "white": "#ffffff"}
+_INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 
 
-def rich_blue(fraction: float, depth: Depth) -> str:
-    """Return the blue of a weight as Rich names colours; `fraction` is its place on the ramp."""
-    return _name(_rgb(fraction, depth), depth)
+def ramp_color(fraction: float, depth: Depth, *, signed: bool = False) -> RGB:
+    """Return the colour at a place on the ramp of weights or of signed numbers."""
+    # Of few colours, Rich would take the nearest to a pale blue, which is lavender or grey.
+    if depth == "256":
+        return diverging_256(fraction) if signed else blues_256(fraction)
+    return diverging(fraction) if signed else blues(fraction)
+
+
+@cache
+def painted(fore: RGB | None, back: RGB | None, depth: Depth) -> Style:
+    """Return an ink on a background; None is the terminal's own."""
+    ink_name, name = (color and _name(color, depth) for color in (fore, back))
+    return Style(color=ink_name, bgcolor=name)
+
+
+def inked(back: RGB, depth: Depth) -> Style:
+    """Return a background with the ink that can be read on it."""
+    return painted(_INKS[ink(back)], back, depth)
 
 
 def shade(fraction: float, depth: Depth) -> Style:
     """Return the background of a share of the largest weight that is shown, and its ink."""
-    rgb = _rgb(fraction, depth)
-    return Style(color=_INK[ink(rgb)], bgcolor=_name(rgb, depth))
+    return inked(ramp_color(fraction, depth), depth)
+
+
+def blue_ink(fraction: float, depth: Depth) -> Style:
+    """Return the blue at a place on the ramp of weights, as ink."""
+    return painted(ramp_color(fraction, depth), None, depth)
 
 
 def hidden_shade(depth: Depth) -> Style:
-    """Return the grey ink of the weight of a hidden key, which has no background of its own."""
-    return Style(color=_name(HIDDEN, depth))
-
-
-def _rgb(fraction: float, depth: Depth) -> RGB:
-    # Of few colours, Rich would take the nearest to a pale blue, which is lavender or grey.
-    return blues_256(fraction) if depth == "256" else blues(fraction)
+    """Return the grey ink of a hidden key, which has no background of its own."""
+    return painted(HIDDEN, None, depth)
 
 
 def _name(rgb: RGB, depth: Depth) -> str:

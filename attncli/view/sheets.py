@@ -86,7 +86,6 @@ def _legend(shaded: Sequence[Sheet], largest: float, limits: Limits) -> str:
 
 
 def _parts(sheet: Sheet, limits: Limits, largest: float = 0.0, legend: str = "") -> Iterator[Text]:
-    """Yield the title, the table, and a line that says what was left out."""
     rows, count = sheet.values.shape
     texts = _cell_texts(sheet.values, limits.digits)
     names, headings = _names_and_headings(sheet, texts, limits)
@@ -157,7 +156,6 @@ def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
 
 
 def _shades(sheet: Sheet, largest: float, limits: Limits) -> list[list[Style]]:
-    """Return the styles of the cells of each column."""
     shares = sheet.values / (largest or 1.0)
     hidden = np.zeros(shares.shape, np.bool_) if sheet.hidden is None else sheet.hidden
     grey = hidden_shade(limits.depth)
@@ -168,7 +166,6 @@ def _shades(sheet: Sheet, largest: float, limits: Limits) -> list[list[Style]]:
 
 
 def _left_out(sheet: Sheet, shown: tuple[int, int]) -> str:
-    """Return how many rows and columns are not shown, and what shows them."""
     parts, options = [], []
     both = zip(sheet.counts, shown, sheet.are, ("--max-rows", "--max-cols"), strict=True)
     for count, told, things, option in both:

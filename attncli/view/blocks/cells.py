@@ -4,36 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
-from attncli.view.color import (
-    HIDDEN,
-    RGB,
-    blues,
-    blues_256,
-    diverging,
-    diverging_256,
-    ink,
-    xterm,
-)  # fmt: skip
+from rich.color import ColorSystem
+from rich.style import Style
+
 from attncli.view.pictures.scale import fractions
+from attncli.view.shading import hidden_shade, inked, painted, ramp_color
 
 if TYPE_CHECKING:
+    from attncli.view.color import RGB
     from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Panel, Picture
 
 __all__ = ["Form", "Line", "Painter", "plain"]
 
-# A piece of text with its ink and its background; None is the terminal's own.
-Span: TypeAlias = tuple[str, RGB | None, RGB | None]
+Span: TypeAlias = tuple[str, Style]
 Line: TypeAlias = list[Span]
 
-_INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 # Without signs, points and digits, which would seem to belong to a number beside them.
 _ASCII_SHADES = " ':;=*%#@"
 _UPPER, _LOWER = "▀", "▄"
-_RESET = "\x1b[0m"
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Form:
 
 def plain(text: str) -> Span:
     """Return a text in the terminal's own colours."""
-    return text, None, None
+    return text, Style.null()
 
 
 @dataclass(frozen=True)
@@ -63,20 +55,19 @@ class Painter:
 
     @cached_property
     def _palette(self) -> list[RGB]:
-        few = self.limits.depth == "256"
-        ramps = (diverging_256, blues_256) if few else (diverging, blues)
-        ramp = ramps[0 if self.signed else 1]
         # An even number of steps, so that zero on a signed scale is exactly the middle.
-        return [ramp(step / 256) for step in range(257)]
+        steps = (step / 256 for step in range(257))
+        return [ramp_color(step, self.limits.depth, signed=self.signed) for step in steps]
 
     def _shade(self, fraction: float) -> RGB:
         return self._palette[round(fraction * 256)]
 
     def cell(self, fraction: float, width: int, text: str = "") -> Span:
         """Return a visible cell, with or without a number in its middle."""
-        if self.limits.depth != "none":
-            background = self._shade(fraction)
-            return text.center(width), _INKS[ink(background)] if text else None, background
+        depth = self.limits.depth
+        if depth != "none":
+            back = self._shade(fraction)
+            return text.center(width), inked(back, depth) if text else painted(None, back, depth)
         fill = self._fill(fraction, width, sign=self.signed and not text)
         start = (width - len(text)) // 2
         return plain(fill[:start] + text + fill[start + len(text) :])
@@ -86,7 +77,9 @@ class Painter:
         mark = "·" if self.limits.unicode else "/"
         # In the middle of a wide cell one is enough, and recedes.
         text = mark.center(width) if width > 2 else mark * width
-        return text, None if self.limits.depth == "none" else HIDDEN, None
+        return (
+            plain(text) if self.limits.depth == "none" else (text, hidden_shade(self.limits.depth))
+        )
 
     def _fill(self, fraction: float, width: int, *, sign: bool) -> str:
         """Return a cell without colour: shades, after a sign unless a number shows it."""
@@ -111,9 +104,7 @@ class Painter:
                 [self._half(*cells) for cells in zip_longest(upper, lower)]
                 for upper, lower in zip_longest(rows[::2], rows[1::2], fillvalue=blank)
             ]
-        texts = [[""] * len(row) for row in rows]
-        if form.numbers:
-            texts = picture.texts(panel)
+        texts = picture.texts(panel) if form.numbers else [[""] * len(row) for row in rows]
         return [
             [
                 self.hidden(form.width) if place is None else self.cell(place, form.width, text)
@@ -124,31 +115,21 @@ class Painter:
 
     def _half(self, up: float | None, down: float | None) -> Span:
         """Return two cells as a block: its ink is one of them, its background the other."""
-        if up is None:
-            return self.hidden(1) if down is None else (_LOWER, self._shade(down), None)
-        return _UPPER, self._shade(up), None if down is None else self._shade(down)
+        if up is None and down is None:
+            return self.hidden(1)
+        above, below = (None if place is None else self._shade(place) for place in (up, down))
+        if above is None:
+            return _LOWER, painted(below, None, self.limits.depth)
+        return _UPPER, painted(above, below, self.limits.depth)
 
     def text(self, line: Line) -> str:
         """Return a line as the terminal gets it; colours change only where they must."""
         if self.limits.depth == "none":
             return "".join(span[0] for span in line).rstrip()
-        parts: list[str] = []
-        now: tuple[RGB | None, RGB | None] = (None, None)
-        for text, fore, back in [*line, plain("")]:
-            if (fore, back) != now:
-                parts.append(self._codes(fore, back))
-                now = (fore, back)
-            parts.append(text)
-        return "".join(parts).rstrip(" ")
-
-    def _codes(self, fore: RGB | None, back: RGB | None) -> str:
-        """Return the escape sequence (ECMA-48, SGR) that sets exactly these colours."""
-        codes = [
-            f"{layer};{self._code(color)}" for layer, color in ((38, fore), (48, back)) if color
-        ]
-        return _RESET + (f"\x1b[{';'.join(codes)}m" if codes else "")
-
-    def _code(self, color: RGB) -> str:
-        return (
-            f"5;{xterm(color)}" if self.limits.depth == "256" else "2;" + ";".join(map(str, color))
+        few = self.limits.depth == "256"
+        system = ColorSystem.EIGHT_BIT if few else ColorSystem.TRUECOLOR
+        parts = (
+            style.render("".join(span[0] for span in spans), color_system=system)
+            for style, spans in groupby(line, lambda span: span[1])
         )
+        return "".join(parts).rstrip(" ")

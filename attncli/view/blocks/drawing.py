@@ -144,7 +144,6 @@ class _Page:
         ]
 
     def _panels(self, picture: Picture, form: Form, names: list[str], room: int) -> list[Line]:
-        """Return all maps, side by side while they fit."""
         wide = picture.cells[1] * form.width
         titles = self._titles(picture, wide, room)
         # All titles are as wide as a map has to be to hold them.
@@ -185,7 +184,6 @@ class _Page:
         return [line.replace("\u00a0", " ") for line in lines]
 
     def _notes(self, picture: Picture, form: Form) -> list[str]:
-        """Return what the reader must know about maps, cells and labels."""
         notes = [note for note in (*picture.notes, picture.scale_advice) if note]
         if self.left_out > 0:
             more = f"… {self.left_out:,} more maps: --head or --batch for some"
@@ -241,7 +239,6 @@ class _Page:
 
 
 def _at_once(picture: Picture, width: int, room: int, lines: int) -> bool:
-    """Return whether all maps can be seen at once if their cells are so wide."""
     count, (rows, across) = len(picture.panels), picture.cells
     bands = -(-count // _beside_each_other(count, across * width, room, picture.group))
     return bands * (rows + _LINES_BETWEEN) - _LINES_BETWEEN <= lines
@@ -258,7 +255,6 @@ def _beside_each_other(count: int, pitch: int, room: int, group: int | None) -> 
 
 
 def _joined(name: str, parts: Sequence[Line], gap: str) -> Line:
-    """Join the lines of several maps, with a gap between them."""
     line: Line = [plain(name)]
     for index, part in enumerate(parts):
         line += ([plain(gap)] if index else []) + part

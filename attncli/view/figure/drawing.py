@@ -169,7 +169,6 @@ class _Drawing:
         return rows, columns if image is None else rows * image.shape[1] / image.shape[0]
 
     def _usual_panel(self) -> Pair:
-        """Return the inches of a panel in a figure of no given size."""
         picture = self.picture
         labelled = max(len(self._queries or ()), len(self._keys or ())) * self._pitch
         width, height = panel_size(
@@ -214,7 +213,6 @@ class _Drawing:
             axes.set_title(title, fontsize=self._points * _NAME)
 
     def _cut(self, text: str, room: float, scale: float) -> str:
-        """Shorten a text in the middle until it fits the room in inches."""
         length = text_width(text)
         while length > 1 and not self._look.math and self._width(text, scale) > room:
             length = min(length - 1, int(length * room / self._width(text, scale)) + 1)
@@ -359,7 +357,6 @@ class _Drawing:
         return panel, (across, up), ((left + right) / 2 * across, (bottom + top) / 2 * up)
 
     def _heading(self, room: float) -> list[tuple[str, float]]:
-        """Return the lines of the title and of the notes, each with its size."""
         picture = self.picture
         title = _TITLES[self._look.what] if self._look.title is None else self._look.title
         texts = [(title, _TITLE)] if title else []

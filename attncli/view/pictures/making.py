@@ -114,7 +114,6 @@ def _panels(
 
 
 def _title(maps: Maps, picked: Picked, batch: int, head: int | None) -> str | None:
-    """Return which map it is, where there are several."""
     numbers = zip(("batch", "head"), picked.place(batch, head), maps.shape[:2], strict=True)
     where = {name: number for name, number, count in numbers if count > 1 and name[0] in maps.axes}
     return ", ".join(places(where)) or None

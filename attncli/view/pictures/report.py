@@ -52,7 +52,6 @@ def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArra
 
 
 def _axes(name: str, problem: Problem) -> tuple[str, Any]:
-    """Return what columns of an output are, and the labels of rows and columns."""
     queries, keys = problem.query_labels, problem.key_labels
     if name == "context":
         return "Columns", (queries, None)

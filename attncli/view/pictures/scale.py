@@ -208,7 +208,6 @@ def minor_ticks(picture: Picture) -> list[float]:
 
 
 def _multiples(picture: Picture, digits: Sequence[int]) -> list[float]:
-    """Return these multiples of all powers of ten, as far as they lie within the scale."""
     exponents = range(floor(log10(picture.vmin)), ceil(log10(picture.vmax)) + 1)
     values = [float(f"{digit}e{exponent}") for exponent in exponents for digit in digits]
     return [value for value in values if picture.vmin <= value <= picture.vmax]
