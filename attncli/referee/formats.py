@@ -43,27 +43,23 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 _SHORT = ("bfloat16", "float16")
-# How many numbers of a file are looked at for their digits, and how many are rounded at once.
+# The numbers of a file whose digits are counted, and the numbers that are rounded at once.
 _SAMPLE, _PART = 1000, 2**14
 # Fewer numbers than this may be exact in a narrow format by chance.
 _TELLING = 4
-# By decimals: if so many numbers of a file are no multiples of 1/8 (as 0.5 and 0.25 are), they were
-# rounded to so few decimals.
+# Numbers with 1 decimal were rounded if 4 of them are no multiples of 1/8 (as 0.5 and 0.25 are).
+# Numbers with 2 decimals were if 3 are not.
 _ENOUGH = {1: 4, 2: 3}
-# Numbers of at least so many decimals or digits are taken for rounded ones, whatever they are.
+# Numbers that have at least this many decimals or digits, but no more than 15, were rounded.
 _LEAST = 3
-# Multiples of this are exact in every format, so they show none.
+# Multiples of this are exact in every format.
 _COARSE = 2.0**-8
 # A float64 that was not rounded has 16 or 17 significant digits; most of float32 have 7 to 9.
 _MOST_SIGNIFICANT, _MOST_OF_SINGLE, _DIGITS_OF_SINGLE = 15, 6, 9
 # Nine digits tell a float32 from its neighbours; some programs print a few more.
 _FEW_DIGITS = 12
 # The low bits of float32 that these formats do not have.
-_DROPPED = {"bfloat16": 16, "tf32": 13, "float16": 13}
-# Below this, numbers of float16 are multiples of 2**-24, as those of float32 from 1/2 to 1 are.
-_SUBNORMAL, _BESIDE_ITS_MULTIPLES = np.float32(2.0**-14), np.float32(0.75)
-# From here on the nearest number of float16 is infinite.
-_OVERFLOW = np.float32(65520.0)
+_DROPPED = {"bfloat16": 16, "tf32": 13}
 
 
 @dataclass(frozen=True)
@@ -86,11 +82,11 @@ class Precision:
         return np.dtype(np.float64 if self.name == "float64" else np.float32)
 
     def score(self, array: Array) -> Array:
-        """Return scores, or what they are made of, as they go on to the next step."""
+        """Return scores as the next step reads them."""
         return array.astype(self.computing, copy=False) if self.fused else self.rounded(array)
 
     def holds(self, array: Array) -> bool:
-        """Return whether numbers stay as they are when they are rounded."""
+        """Return whether rounding leaves numbers as they are."""
         return all(self._keeps(widen(part, np.float64)) for part in parts(array, _PART))
 
     def _keeps(self, array: Array) -> bool:
@@ -102,16 +98,15 @@ class Precision:
         """Return the nearest numbers of the format, in the computing dtype."""
         if array.dtype != self.computing:
             array = array.astype(self.computing)
-        bits = _DROPPED.get(self.name)
-        if bits is None:
+        if self.name == "float16":
+            with np.errstate(over="ignore"):
+                return array.astype(np.float16).astype(np.float32)
+        if self.name not in _DROPPED:
             return array
-        if array.ndim == 0:
-            return self.rounded(array[None]).reshape(())
-        near = nearest(array, bits)
-        return _within_float16(near, array) if self.name == "float16" else near
+        return nearest(np.atleast_1d(array), _DROPPED[self.name]).reshape(array.shape)
 
     def stored(self, array: Array) -> Array:
-        """Return float64 numbers as they are after they were stored in the format."""
+        """Return float64 numbers as the format stores them."""
         with np.errstate(over="ignore"):
             return self.rounded(array.astype(np.float32)).astype(np.float64)
 
@@ -123,20 +118,8 @@ PRECISIONS = {
     "float32": Precision("float32", 2.0**-23, float(np.finfo(np.float32).max)),
     "float64": FLOAT64,
 }
-# What tensor cores make of float32; a file has no such format.
+# Tensor cores round float32 to it; no file has this format.
 TF32 = Precision("tf32", 2.0**-10, PRECISIONS["float32"].largest)
-
-
-def _within_float16(near: Array, array: Array) -> Array:
-    """Finish what was rounded to 11 bits: float16 has fewer of small numbers, and no large ones."""
-    size = np.abs(array)
-    small = size < _SUBNORMAL
-    if small.any():
-        np.copyto(near, (array + _BESIDE_ITS_MULTIPLES) - _BESIDE_ITS_MULTIPLES, where=small)
-    large = size >= _OVERFLOW
-    if large.any():
-        np.copyto(near, np.copysign(np.float32(np.inf), array), where=large)
-    return near
 
 
 def truncated_to_tf32(array: Array) -> Array:
@@ -148,7 +131,7 @@ def truncated_to_tf32(array: Array) -> Array:
 
 
 def narrowest(values: Array, given: Precision) -> Precision:
-    """Return the narrowest format that holds numbers as they are; the one given where none does."""
+    """Return the 16-bit format that holds numbers as they are, or else the given one."""
     if given.short or (narrow := short_of((values,))) is None:
         return given
     finite = widen(values, np.float64)
@@ -166,20 +149,15 @@ def short_of(arrays: Iterable[Array]) -> Precision | None:
 
 @dataclass(frozen=True)
 class Digits:
-    """Half a unit of the last digit printed: absolute, or relative to the number.
-
-    ``significant`` is the most significant digits that a number has, 17 where nothing was lost.
-    """
+    """Half a unit of the last printed digit: absolute, or relative to the number."""
 
     absolute: float = 0.0
     relative: float = 0.0
-    significant: int = 17
+    significant: int = 17  # the most digits of a number
 
 
 def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> Digits:
-    """Return what the numbers lost when they were printed with few digits.
-
-    The form, ``%.4f`` or ``%.4e``, counts if the numbers are such.
+    """Return the rounding of numbers that were printed with few digits, as by ``%.4f``.
 
     >>> printed_digits(np.array([0.7311, 0.2689]))
     Digits(absolute=5e-05, relative=0.0, significant=4)
@@ -206,13 +184,13 @@ def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> 
     telling = sum((number * 8) % 1 != 0 for number in some.tolist())
     if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
         return Digits(significant=significant)
-    # Numbers below 1 that are all of one decade fit both.
+    # Numbers of one decade below 1 may have been rounded either way.
     either = all_significant == all_decimals and significant < decimals
     return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0, significant)
 
 
 def _rounded_digits(values: npt.NDArray[np.float64]) -> Digits:
-    """Return what numbers of float32 lost if they were rounded before, as by ``round(4)``."""
+    """Return the rounding of float32 numbers that went through ``round(4)`` or the like."""
     flat = values.reshape(-1)
     some = flat[:: max(1, flat.size // _SAMPLE)].astype(np.float32)
     digits = printed_digits(np.array([float(str(number)) for number in some]))
@@ -220,7 +198,6 @@ def _rounded_digits(values: npt.NDArray[np.float64]) -> Digits:
 
 
 def _longest(counts: list[int]) -> tuple[int, int]:
-    """Return the largest of some counts, and how many are as large."""
     longest = max(counts, default=0)
     return longest, counts.count(longest)
 
@@ -234,7 +211,7 @@ def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]
 
 
 def may_be_single(inputs: Sequence[Array], dtype: np.dtype[Any]) -> bool:
-    """Return whether inputs are of float32, or were printed with as few digits as have these."""
+    """Return whether inputs are float32 numbers, or printed with no more digits than these have."""
     return dtype.itemsize <= np.dtype(np.float32).itemsize or all(
         array.dtype.itemsize <= np.dtype(np.float32).itemsize
         or PRECISIONS["float32"].holds(array)
@@ -245,7 +222,7 @@ def may_be_single(inputs: Sequence[Array], dtype: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class File:
-    """One output of the other implementation, and how exact its numbers are."""
+    """One output of the other implementation, and the precision of its numbers."""
 
     values: npt.NDArray[np.float64]
     precision: Precision
@@ -256,7 +233,7 @@ class File:
     def of(
         cls, name: str, given: object, inputs: Sequence[Array], *, single: bool, printed: str | None
     ) -> File:
-        """Look at a file; ``single``: the inputs may well be of float32."""
+        """Find out the precision of a file; ``single``: the inputs may be float32 numbers."""
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = _own_precision(array, values, single=single)
@@ -274,22 +251,20 @@ class File:
 
     @property
     def format(self) -> str:
-        """The format of its numbers in words; of printed numbers how many digits they have."""
+        """``float32``, or ``4 digits`` of printed numbers."""
         return self.told or self.precision.name
 
     def _as_narrow_as(self, inputs: Sequence[Array]) -> File:
-        """Return the file in the 16-bit format of its numbers, if the inputs are in it, too."""
+        """Return the file in the 16-bit format that file and inputs have in common, if any."""
         if self.precision.short:
             return self
         arrays = [self.values, *inputs]
-        # Where the inputs show the format, any numbers of the file will do.
         telling = any(narrowest(array, self.precision) != self.precision for array in arrays)
         narrow = short_of(arrays) if telling else None
         return self if narrow is None else replace(self, precision=narrow, told="")
 
 
 def _own_precision(array: Array, values: npt.NDArray[np.float64], *, single: bool) -> Precision:
-    """Return the precision that an array was computed in, as far as its numbers show."""
     if array.dtype != np.float64:
         return PRECISIONS[dtype_name(array.dtype)]
     finite = values[np.isfinite(values)]

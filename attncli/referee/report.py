@@ -1,4 +1,4 @@
-"""What `attncli.check` hands back, as frozen data."""
+"""The report of `attncli.check`, as frozen data."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Stretch", "Tolerance",
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a number of the file may lie from the answer: absolute + relative · |answer|.
+    """The largest error of a number of the file: absolute + relative · |answer|.
 
     Attributes
     ----------
     absolute, relative : float
     rms : float or None
-        How large the root mean square of all errors may be; None where that is not asked.
+        The largest root mean square of all errors; None where any is allowed.
     earned : bool
-        Derived from what the textbook formula makes in the format of the file.
+        Derived from the errors of the textbook formula in the format of the file.
     plain_error : float
         The largest absolute error of the textbook formula in that format.
     """
@@ -62,7 +62,7 @@ class Place:
         The key of weights and scores, the component of the context; None for the lse.
     query_label, column_label : str or None
     found, answer : float
-        What the file holds, and what is right.
+        The number of the file, and the right one.
     error : float
         Absolute, or relative to the answer.
     """
@@ -102,10 +102,9 @@ class Stretch:
     queries : tuple of int
         The first, and the one behind the last.
     rms : float
-        Root of the mean squared error there; in 16-bit formats without the two worst rows, unless
-        it is of one query alone.
+        Root of the mean squared error there; in 16-bit formats without the two worst rows.
     tolerance : Tolerance
-        What they earn by themselves.
+        Earned by these queries alone.
     """
 
     batch: int | None
@@ -124,9 +123,9 @@ class Verdict:
     name : str
         context, weights, lse, scores, raw or capped.
     format : str
-        What the numbers show: float16, bfloat16, float32, float64, or ``4 digits``.
+        Precision of the numbers: float16, bfloat16, float32, float64, or ``4 digits``.
     shape, expected_shape : tuple of int
-        Of the file, and of the answer. Where they differ, nothing below was measured.
+        Of the file, and of the answer. Where they differ, nothing else was measured.
     shape_of : str or None
         Where they differ: the output that has the shape of the file, or ``mean weights``.
     passed : bool
@@ -136,13 +135,13 @@ class Verdict:
     rms : float
         Root of the mean squared error; infinite where one error is.
     elements, outside : int
-        How many there are, and how many lie outside the tolerance.
+        The number of elements, and of those outside the tolerance.
     nonfinite, nonfinite_rows : int
-        Elements, and rows with such, that are NaN or infinite and should not be.
+        The number of elements that are NaN or infinite by mistake, and of their rows.
     worst_rows : tuple of Place
         The largest error of each of the worst wrong rows, the worst first.
     stretch : Stretch or None
-        Queries that are wrong by themselves, where few elements of the whole are.
+        Queries that are wrong by themselves, where few elements of the whole output are.
     """
 
     name: str
@@ -185,9 +184,9 @@ class Cause:
     fails_at : str
         A part of a large problem that it does not explain; empty where none was found.
     right_there : bool
-        In that part, and in all others where it fails, the file is right without it.
+        The file is right in all parts where it fails.
     alone : bool
-        Other files are right, and would not be if they were made so.
+        Other outputs are right, and the mistake would make them wrong.
     """
 
     conventions: tuple[Mistake, ...]
@@ -206,26 +205,26 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Why the numbers differ, as far as that could be found.
+    """Why the numbers differ, as far as it was found.
 
     Attributes
     ----------
     explanations : tuple of Cause
         All explain the data equally; empty where nothing does.
     apart : str
-        What would distinguish several explanations; empty unless there are several.
+        How to distinguish several explanations.
     findings : tuple of str
-        Where the error is, as sentences.
+        Sentences about where the errors are.
     scope : {"all", "slices"}
-        What the mistakes were tried on: the whole problem, or parts of a large one.
+        Mistakes were tried on the whole problem, or on parts of a large one.
     tried : int
-        How many mistakes and pairs were tried.
+        The number of mistakes and pairs that were tried.
     complete : bool
         False where the time limit came first.
     too_large : tuple of str
-        The mistakes that need more of the problem at once than can be tried.
+        Names of mistakes that were not tried on a problem of this size.
     unexplained : tuple of str
-        Wrong outputs that no explanation explains, where others are explained.
+        Wrong outputs without an explanation, where others have one.
     tells : bool
         False where the output has no more independent numbers than a mistake has free parameters.
     """
@@ -250,10 +249,9 @@ class CheckReport:
     verdicts : tuple of Verdict
         One for each output.
     diagnosis : Diagnosis or None
-        None where no diagnosis was asked for, or everything passed and no mistake shows
-        in the errors that are tolerated.
+        None where everything passed, or no diagnosis was asked for.
     unjudged : str
-        Which queries were left out, and why; empty where all are judged.
+        A sentence about the queries that are not judged; empty where all are judged.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -291,13 +289,12 @@ class CheckReport:
             return np.where(found == answer, 0.0, found - answer)
 
     def _both(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return what the file and the answer hold of an output."""
         if name not in self._files:
             raise UsageError(f"no difference of {name}: checked were {', '.join(self._files)}")
         return self._files[name], self._answers[name]
 
     def hidden(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return which elements file and answer both hide: weights of 0, scores of −inf.
+        """Return the elements that both file and answer hide: weights of 0, scores of −inf.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""A report in words, line by line; the same lines for `str(report)` and for the terminal."""
+"""A report in words, line by line, for `str(report)` and for the terminal."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["report_lines"]
 
-# Explanations, and names of mistakes that were not tried, that are told; JSON has all.
+# Explanations, and names of mistakes that were not tried, that a report shows; JSON has all.
 _SHOWN = 5
-# What is left beside these is what a narrower format rounds by.
+# The errors that these leave are the roundings of a narrower format.
 _ROUNDED = ("computed_in_half", "computed_in_float32")
 
 
@@ -50,7 +50,6 @@ def report_lines(report: CheckReport) -> Iterator[str]:
 
 
 def _before_diagnosis(verdict: Verdict, diagnosis: Diagnosis | None) -> bool:
-    """Return whether what was measured stands beside the verdict: a shape does."""
     return diagnosis is None or verdict.tolerance is None or verdict.passed
 
 
@@ -58,7 +57,7 @@ def _before_diagnosis(verdict: Verdict, diagnosis: Diagnosis | None) -> bool:
 
 
 def _verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
-    """Yield what was measured for one output: a headline, then indented lines."""
+    """Yield a headline, then indented lines of numbers."""
     yield f"{verdict.name}: {verdict.word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
         yield from _misshapen_lines(verdict)
@@ -105,7 +104,7 @@ def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _deciding_line(verdict: Verdict, tolerance: Tolerance) -> str:
-    """Return what decides: the root mean square, and the elements; what fails stands first."""
+    """Return the root mean square and the share of wrong elements; what fails stands first."""
     share = 100 * verdict.outside / verdict.elements
     if verdict.outside < verdict.elements:  # it is 100 only where nothing is missing
         share = min(share, 99.9)
@@ -144,7 +143,6 @@ def _number(place: Place) -> str:
 
 
 def _diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
-    """Yield the diagnosis, and where nothing is explained where to look."""
     misshapen = any(verdict.tolerance is None for verdict in report.verdicts)
     yield f"diagnosis: {_summary(diagnosis, 'shape' if misshapen else 'numbers')}"
     for explanation in diagnosis.explanations[:_SHOWN]:
@@ -166,7 +164,6 @@ def _diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]
 
 
 def _further_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
-    """Yield what else can be done where nothing was explained."""
     if diagnosis.too_large:
         words = first_few(diagnosis.too_large, _SHOWN)
         yield f"  not tried, as this problem is too large for them: {words}; try a smaller one"
@@ -215,7 +212,6 @@ def _nothing_explained(diagnosis: Diagnosis, wrong: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names with their verb: ``weights and lse are``."""
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
@@ -239,7 +235,6 @@ def _explanation_lines(cause: Cause) -> Iterator[str]:
 
 
 def _is_rough(cause: Cause) -> bool:
-    """Return whether it says only in part what is rounded, so that errors of that size are left."""
     return any(mistake.roughly for mistake in cause.conventions)
 
 
