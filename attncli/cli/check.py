@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.cli.drawing import Kind
     from attncli.cli.question import Asked
     from attncli.dask.checking import Block
     from attncli.loading.contents import LoadedArray
@@ -229,15 +228,16 @@ def _judge_alone(options: CheckOptions) -> None:
     options = of_one_file(options)
     if options.diff and GRADIENTS.keys() & options.outputs:
         raise UsageError("--diff draws outputs; found a gradient")
-    kind = None if options.diff is None else figure_kind("--diff", options.diff)
+    if options.diff is not None:
+        figure_kind(options.diff, "--diff")
     words = "comparing"
     if options.diagnose:
         words += f"; a mistake is looked for, for {options.time_limit:g} s at most"
     with progress_bar(words, counted=False, quiet=options.quiet):
         report, question, beside = _judge_one(options)
     try:  # who reads the report may close it, and who asked for a picture gets it
-        if options.diff is not None and kind is not None:
-            _draw(report, question.problem, options.diff, kind, options)
+        if options.diff is not None:
+            _draw(report, question.problem, options.diff, options)
     finally:
         _tell(report, beside, options)
     if not report.passed:
@@ -344,9 +344,7 @@ def _tell(report: CheckReport, beside: CheckReport | None, options: CheckOptions
         print_parts([beside_line(report, beside, str(options.beside))], options.color)
 
 
-def _draw(
-    report: CheckReport, problem: Problem, path: str, kind: Kind, options: CheckOptions
-) -> None:
+def _draw(report: CheckReport, problem: Problem, path: str, options: CheckOptions) -> None:
     """Draw the first output that is wrong, or the first of all."""
     from attncli.view.pictures.report import report_picture
 
@@ -363,4 +361,4 @@ def _draw(
     if strange:
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=options.quiet)
-    write_figure(picture, path, kind, options)
+    write_figure(picture, path, options)

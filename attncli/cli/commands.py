@@ -110,18 +110,11 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 class Command(typer.core.TyperCommand):
     """A command whose help lists the options under their headings, the most used ones first."""
 
-    def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that refuses options given twice, of which one would be lost."""
-        parser = super().make_parser(ctx)
-        parse = parser.parse_args
-
-        def parse_args(args: list[str]) -> Any:
-            values, left, order = parse(_with_usual_values(args))
-            _refuse_repeated(order)
-            return values, left, order
-
-        parser.parse_args = parse_args  # type: ignore[method-assign]
-        return parser
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read a command line; an option given twice, of which one would be lost, is an error."""
+        args = _with_usual_values(args)
+        _refuse_repeated(self.make_parser(ctx).parse_args([*args])[2])
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any, *, headings: Any = HEADINGS) -> None:
         """Write the options, heading by heading."""

@@ -10,9 +10,8 @@ from attncli.cli.cluster import ClusterOptions, compute_lazily
 from attncli.cli.gradients import GradientOptions, gradients
 from attncli.cli.layers import ask_or_join
 from attncli.cli.options import MergeOptions, ShardOptions
-from attncli.cli.output import OutputOptions, Request, streamed, write
+from attncli.cli.output import OutputOptions, Request, Summaries, streamed, write
 from attncli.cli.question import Asked, finished_only, given_maps
-from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import advice, progress_bar
 from attncli.errors import UsageError
 from attncli.errors.names import INPUTS, OUTPUTS, ROLLOUT, SUMMARIES

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.cli.options import ScreenOptions
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["Kind", "figure_kind", "refuse_unknown_map", "write_figure"]
+__all__ = ["figure_kind", "refuse_unknown_map", "write_figure"]
 
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
@@ -30,7 +30,7 @@ _MOST_PIXELS = 100_000_000
 _MOST_NAMED, _LONGEST_NAME = 2, 24
 
 
-def figure_kind(option: str, path: str) -> Kind:
+def figure_kind(path: str, option: str, also: str = "") -> Kind:
     """Return the format of a figure; PNG where a name such as /dev/stdout asks for none."""
     from attncli.save.files import is_direct
 
@@ -38,8 +38,7 @@ def figure_kind(option: str, path: str) -> Kind:
     if path and not suffix and is_direct(path):
         return "png"
     if suffix not in _FORMATS:
-        page = ", or an .html page" if option == "--out" else ""
-        raise UsageError(f"{option}: expected a .png, .svg or .pdf file{page}; found {path!r}")
+        raise UsageError(f"{option}: expected a .png, .svg or .pdf file{also}; found {path!r}")
     return _FORMATS[suffix]
 
 
@@ -55,13 +54,14 @@ def refuse_unknown_map(name: str | None) -> None:
         raise UsageError(f"--cmap: there is no colour map {name!r} in matplotlib", hint=hint)
 
 
-def write_figure(picture: Picture, path: str, kind: Kind, options: ScreenOptions) -> None:
+def write_figure(picture: Picture, path: str, options: ScreenOptions) -> None:
     """Draw a picture into a file, with the options that were given as metadata."""
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw
     from attncli.view.figure.render import render
     from attncli.view.pictures.sizes import NoRoomError
 
+    kind = figure_kind(path, "a picture")
     _refuse_too_much(picture)
     # Nothing here differs between two equal runs: same input, same bytes.
     metadata = {"Software": f"attncli {__version__}", "what": picture.look.what, **_told(options)}

@@ -24,16 +24,19 @@ from attncli.cli.declaring import (
 from attncli.cli.drawing import figure_kind, refuse_unknown_map, write_figure
 from attncli.cli.layers import ask_or_join
 from attncli.cli.options import AverageOptions, MergeOptions
-from attncli.cli.patches import PatchOptions
 from attncli.cli.question import Asked, Lazily, maps_of
 from attncli.cli.terminal import advice, is_terminal, limits, print_text, progress_bar
 from attncli.errors import ShapeError, UsageError
 from attncli.errors.text import label_text, places, quoted
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from attncli.gather import Finished
     from attncli.numerics.indices import Picked
     from attncli.summaries.maps import Maps
+    from attncli.view.page import Patches
     from attncli.view.pictures.picture import Look, Picture
 
 __all__ = ["HeatmapOptions", "heatmap"]
@@ -58,11 +61,14 @@ def _end(text: str) -> float | None:
     raise BadParameter(f"expected auto or a number above 0; found {text!r}")
 
 
-class HeatmapOptions(PatchOptions, AverageOptions, MergeOptions, ClusterOptions):
+class HeatmapOptions(AverageOptions, MergeOptions, ClusterOptions):
     """What is drawn, and where it goes."""
 
     COMBINATIONS: tuple[Rule, ...] = (
-        Rule("cmap dpi size font_size transparent math", "it is only for files", needs="out"),
+        Rule("cmap dpi size font_size transparent math image", "it is only for files", needs="out"),
+        Rule("query image blocks", "it is for patches, as in 14x14", needs="grid"),
+        Rule("blocks", "without an image, patches are blocks anyway", needs="image"),
+        Rule("grid", "that draws the weights of one query", excludes="rows cols minus what"),
         Rule("merge rollout", "that is of weights", excludes="what minus"),
         Rule("what", "that is of weights", excludes="average_heads minus"),
         Rule("minus", "heads are subtracted one by one", excludes="average_heads"),
@@ -150,11 +156,28 @@ class HeatmapOptions(PatchOptions, AverageOptions, MergeOptions, ClusterOptions)
     math: bool = switch(
         PICTURE, "Read $...$ in a file's title and labels as formulas. Default: text as it is."
     )
+    grid: str | None = option(
+        PICTURE,
+        "RxC",
+        "Draw the weights of one query as a grid of patches, row by row: 14x14. A class token in "
+        "front of them is left out.",
+    )
+    query: str | None = option(
+        PICTURE, "I or LABEL", "The query of --grid. Default: 0, where models have a class token."
+    )
+    image: str | None = option(
+        PICTURE, "FILE", "Lay the grid over the image that the patches were cut from."
+    )
+    blocks: bool = switch(PICTURE, "Over an image, fill each patch evenly. Default: smooth.")
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
         if len(self.title or "") > _LONGEST_TITLE:
             raise UsageError(f"--title: expected at most {_LONGEST_TITLE:,} characters")
+        if self.grid is not None and self.shape is None:
+            raise UsageError(
+                f"--grid: expected rows and columns, as in 14x14; found {quoted(self.grid)}"
+            )
 
     @property
     def also_read(self) -> list[str]:
@@ -163,22 +186,11 @@ class HeatmapOptions(PatchOptions, AverageOptions, MergeOptions, ClusterOptions)
 
     @property
     def look(self) -> Look:
-        """The same as a picture takes it."""
+        """What a picture takes of the options before anything is read."""
         from attncli.view.pictures.picture import Look
 
-        return Look(
-            what=self.what,
-            vmax=self.vmax,
-            log=self.log,
-            annotate=self.annotate,
-            digits=self.digits,
-            cmap=self.cmap,
-            dpi=self.dpi,
-            size=self._inches(),
-            font_size=self.font_size,
-            transparent=self.transparent,
-            math=self.math,
-        )
+        taken = "what vmax log annotate digits cmap dpi font_size transparent math"
+        return Look(size=self._inches(), **{name: vars(self)[name] for name in taken.split()})
 
     def _inches(self) -> tuple[float, float] | None:
         """Return the figure across and up; infinite where any height will do."""
@@ -192,6 +204,37 @@ class HeatmapOptions(PatchOptions, AverageOptions, MergeOptions, ClusterOptions)
                 f"or 13.3x7.5; found {quoted(self.size)}"
             )
         return sides[0], sides[1] if len(sides) > 1 else inf
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """Rows and columns; None without a grid."""
+        found = re.fullmatch(r"([1-9]\d{0,3})[x×X]([1-9]\d{0,3})", self.grid or "")
+        return (int(found[1]), int(found[2])) if found else None
+
+    def query_of(self, maps: Maps) -> int:
+        """Return the index of the query."""
+        from attncli.problem.labels import named_index
+
+        if self.query is None:
+            return 0
+        return named_index("--query", self.query, maps.shape[2], maps.labels[0], of="query")
+
+    def pixels(self) -> npt.NDArray[np.uint8] | None:
+        """Return the image (height, width, 3)."""
+        from attncli.loading.pictures import read_image
+
+        return None if self.image is None else read_image(self.image)
+
+    def on_page(self, keys: int) -> Patches | None:
+        """Return the patches of so many keys, as a page takes them."""
+        from attncli.summaries.patches import first_patch
+        from attncli.view.page import Patches, image_address
+
+        if self.shape is None:
+            return None
+        pixels = self.pixels()
+        image = "" if pixels is None else image_address(pixels)
+        return Patches(self.shape, first_patch(keys, self.shape), image, not self.blocks)
 
 
 def heatmap(options: HeatmapOptions) -> None:
@@ -216,7 +259,8 @@ def heatmap(options: HeatmapOptions) -> None:
         return
     outputs = [options.out] if options.out else []
     look = options.look
-    kind = None if options.out is None else figure_kind("--out", options.out)
+    if options.out is not None:
+        figure_kind(options.out, "--out", ", or an .html page")
     refuse_unwritable(outputs)
     refuse_unknown_map(options.cmap)
     with advice(quiet=options.quiet), ExitStack() as opened:
@@ -245,10 +289,10 @@ def heatmap(options: HeatmapOptions) -> None:
         if options.minus is not None and not isinstance(asked, Lazily):
             second = _subtrahend(asked, maps, options.minus, picked, options)
         picture = _picture(maps, second, look, picked, options)
-    if options.out is None or kind is None:
+    if options.out is None:
         _show(picture, options)
     else:
-        write_figure(picture, options.out, kind, options)
+        write_figure(picture, options.out, options)
 
 
 def _picture(

@@ -5,29 +5,42 @@ from __future__ import annotations
 import math
 import re
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from attncli.cli.declaring import MOST_USED, SHOWN, count, list_of, option, switch
 from attncli.cli.options import AverageOptions, DigitsOptions, Formatted
-from attncli.cli.terminal import binary_stdout, is_terminal, limits, print_document, print_parts
+from attncli.cli.terminal import (
+    binary_stdout,
+    is_terminal,
+    limits,
+    print_document,
+    print_parts,
+    progress_bar,
+)
 from attncli.errors import UsageError
 from attncli.errors.names import ROLLOUT, SHOWABLE, SQUARE, SUMMARIES
-from attncli.errors.text import did_you_mean, quoted
+from attncli.errors.text import counted, did_you_mean, quoted
 from attncli.view.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from rich.text import Text
 
-    from attncli.cli.summaries import Summaries
+    from attncli.numerics.indices import Picked
     from attncli.problem.problem import Problem
     from attncli.save.formats import Results
+    from attncli.summaries.maps import Labels, Maps
+    from attncli.summaries.stats import HeadStats
+    from attncli.summaries.strongest import TopKeys
 
-__all__ = ["OutputOptions", "Request", "save_of", "streamed", "write"]
+__all__ = ["OutputOptions", "Request", "Summaries", "save_of", "streamed", "write"]
 
+_Part = TypeVar("_Part", "HeadStats", "TopKeys")
 # Cells: an NPY file of more is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
 
@@ -95,6 +108,64 @@ class OutputOptions(Formatted, AverageOptions, DigitsOptions):
         """Return whether an output of this name is to be shown or saved."""
         saved = (text.partition("=")[0] for text in self.save or () if "=" in text)
         return any(name in map(str.strip, text.split(",")) for text in (*(self.show or ()), *saved))
+
+
+class Summaries:
+    """The summaries of weights, each made when it is asked for, and once."""
+
+    def __init__(self, weights: Maps, picked: Picked, options: OutputOptions) -> None:
+        self._weights, self._picked, self._options = weights, picked, options
+
+    @property
+    def labels(self) -> tuple[Labels, Labels]:
+        """The names of queries and keys."""
+        return self._weights.labels
+
+    def among(self, names: Collection[str]) -> dict[str, object]:
+        """Return those among some names of outputs, as plain data."""
+        return {
+            name: [asdict(part) for part in (self._stats if name == "stats" else self._top)]
+            for name in SUMMARIES
+            if name in names
+        }
+
+    def parts(self, name: str, limits: Limits) -> Iterator[Text]:
+        """Yield the title and the table of one."""
+        from attncli.view.stats import stats_parts, top_parts
+        from attncli.view.tables import heading, remark
+
+        yield heading(name, limits)
+        if name == "stats":
+            yield from stats_parts(self._stats, limits)
+        else:
+            queries = self._weights.shape[2]
+            shown = min(queries, limits.rows or queries)
+            yield from top_parts([*self._top_of(shown)], limits)
+            if shown < queries:
+                more = counted(queries - shown, "more query", "more queries")
+                yield remark(f"… {more} (--max-rows)", limits)
+        yield remark("", limits)
+
+    @cached_property
+    def _stats(self) -> list[HeadStats]:
+        from attncli.summaries.stats import statistics
+
+        with progress_bar(quiet=self._options.quiet) as progress:
+            return [*map(self._named, statistics(self._weights, progress=progress))]
+
+    @cached_property
+    def _top(self) -> list[TopKeys]:
+        return [*self._top_of(self._weights.shape[2])]
+
+    def _top_of(self, queries: int) -> Iterator[TopKeys]:
+        from attncli.summaries.strongest import top
+
+        return map(self._named, top(self._weights, self._options.top or 3, queries=queries))
+
+    def _named(self, part: _Part) -> _Part:
+        """Say which batch entry and head of all it is."""
+        batch, head = self._picked.place(part.batch, part.head)
+        return replace(part, batch=batch, head=head)
 
 
 class Save(NamedTuple):
