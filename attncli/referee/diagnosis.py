@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.evidence import agrees, free_numbers
-from attncli.referee.fits.unwritten import nan_rows_told, rows_of
+from attncli.referee.fits.unwritten import nan_rows_told
 from attncli.referee.formats import PRECISIONS, Array, Bools, Digits, Precision, narrowest
 from attncli.referee.locate import locate
 from attncli.referee.mistakes.table import PRECISION, Mistake
@@ -52,7 +52,7 @@ def diagnose(question: Question) -> Diagnosis:
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False)
         searched = replace(searched, causes=searched.causes or (single,))
-    search, searched = _beside_nan(question, narrow, search, searched)
+    search, searched = _beside_nan(narrow, search, searched)
     causes = searched.causes
     explained = {name for cause in causes for name in cause.outputs}
     return Diagnosis(
@@ -93,24 +93,19 @@ def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
 # Rows of NaN, and what is explained beside them.
 
 
-def _beside_nan(
-    question: Question, narrow: Question, search: Search, searched: Searched
-) -> tuple[Search, Searched]:
-    """Explain the other rows by themselves where nothing explains rows of NaN or zeros."""
-    if not all(cause.fails_at for cause in searched.causes):
+def _beside_nan(question: Question, search: Search, searched: Searched) -> tuple[Search, Searched]:
+    """Explain what is wrong beside rows of NaN by itself, where nothing explains all."""
+    rows = _nan_rows(question)
+    if not rows or not all(cause.fails_at for cause in searched.causes):
         return search, searched
-    plain = rows_of(question, "nothing") or rows_of(question, "nan")
-    if plain is not None:
-        return search, replace(searched, causes=(plain,))
-    rows = _nan_rows(narrow)
-    rest = _without_rows(narrow, rows)
-    if not rows or not rest.wrong:
-        return search, searched
+    rest = _without_rows(question, rows)
+    told = nan_rows_told(rows.values(), alone=not rest.wrong)
+    if not rest.wrong:
+        cause = Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
+        return search, replace(searched, causes=(cause,))
     part, found = _searched_by_part(Search(rest))
     if not found.causes:
         return search, searched
-    counts = sum(int(np.count_nonzero(each)) for each in rows.values())
-    told = nan_rows_told(counts, sum(each.size for each in rows.values()))
     causes = (replace(one, conventions=(*one.conventions, told)) for one in found.causes)
     return part, replace(found, causes=tuple(causes))
 

@@ -255,14 +255,6 @@ class Case:
         words = f"queries {start} to {stop - 1}" if stop - start > 1 else f"query {start}"
         return ", ".join([*places(where), words])
 
-    def row(self, b: int, i: int) -> Case:
-        """Return one query of a batch entry, with all heads of the case."""
-        batch = b if self.part.batch is None else self.part.batch
-        start = 0 if self.part.rows is None else self.part.rows[0]
-        part = Part(batch, self.part.head, (start + i, start + i + 1))
-        files = {name: self.canonical(name)[b : b + 1, :, i : i + 1] for name in self.files}
-        return Case(self.question, part, files, whole=False)
-
 
 class Cases:
     """The cases of a question, made when they are asked for.

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from attncli.referee.fits import choices, counts, places, segments, shapes, spans, sums, tokens
+from attncli.referee.fits import counts, places, quantities, rows, shapes, spans, tokens
 from attncli.referee.fits import unwritten as lines
-from attncli.referee.fits.numbers import fitted
-from attncli.referee.fits.quantities import QUANTITIES, SCALE
-from attncli.referee.fits.table import Fitting, at_first
+from attncli.referee.fits.quantities import SCALE
+from attncli.referee.fits.table import Fitting
 
 __all__ = ["FITTED", "SCALE", "SHOWN", "Fitting"]
 
 FITTED: tuple[Fitting, ...] = (
-    *(at_first(partial(fitted, one), one.name) for one in QUANTITIES),
-    *sums.FITTINGS,
-    *choices.FITTINGS,
+    *quantities.FITTINGS,
     *spans.FITTINGS,
-    *segments.FITTINGS,
+    *rows.FITTINGS,
     *counts.FITTINGS,
     *places.FITTINGS,
     *tokens.FITTINGS,

@@ -12,27 +12,25 @@ of its own: a mask, or dropout.
 
 from __future__ import annotations
 
-from itertools import groupby
+import math
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attncli.errors.text import first_few
-from attncli.referee.fits.numbers import few_digits
 from attncli.referee.fits.rows import TYPICAL, Rows, shown_by
-from attncli.referee.fits.table import Fitting, at_first, found, needs_of, told
-from attncli.referee.formats import Array, Bools, Ints, short_of
-from attncli.referee.run import Part, Run, evaluate
-from attncli.referee.tolerance import root_mean_square
+from attncli.referee.fits.table import Fitting, at_first, found, needs_of, ranges
+from attncli.referee.run import Run, evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from attncli.referee.mistakes.table import Change, Mistake
+    from attncli.referee.formats import Array, Bools, Ints
+    from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["EQUATIONS", "FITTINGS", "SHOWN", "ranges", "whole_counts"]
+__all__ = ["EQUATIONS", "FITTINGS", "SHOWN", "whole_counts"]
 
 _MOST_KEYS, _MOST_COUNTS = 1024, 64
 # So many equations for each key or page, at least.
@@ -48,7 +46,7 @@ _LEAST_WEIGHTS = 4
 _LEAST_SHARE = 1e-3
 
 
-# The same counts in all rows of a batch entry.
+# The same counts in all rows.
 
 
 def counted_keys(case: Case) -> Mistake | None:
@@ -59,44 +57,36 @@ def counted_keys(case: Case) -> Mistake | None:
     with np.errstate(divide="ignore"):
         times = np.log(counts)
 
-    def again(run: Run, scores: Array) -> Array:
-        more: Array = run.part.of(times[:, None, None, :-1]).astype(scores.dtype)
-        return scores + more
+    def again(_: Run, scores: Array) -> Array:
+        return np.asarray(scores + times[:-1].astype(scores.dtype))
 
     def change(pipe: Pipeline) -> Pipeline:
         made = pipe.with_step("again", again, before="hide" if "hide" in pipe.order else None)
-        return made if pipe.sinks is None else made.but(sinks=pipe.sinks + times[0, -1])
+        return made if pipe.sinks is None else made.but(sinks=pipe.sinks + times[-1])
 
-    if (counts == counts[0]).all():
-        return found("counted_keys", change, _words(counts[0]))
-    pairs = ((f"in batch entry {b}", _words(own)) for b, own in enumerate(counts))
-    return found("counted_keys", change, told(pairs, ":"))
+    return found("counted_keys", change, _words(counts))
 
 
-def _counts(case: Case) -> Array | None:
-    """Return how often each key counts, and last the sink, (B, S + 1); None if that is hidden."""
+def _counts(case: Case) -> Ints | None:
+    """Return how often each key counts, and last the sink, (S + 1,); None if that is hidden."""
     if shown_by(case) is None or case.problem.shape[3] > _MOST_KEYS:
         return None
     rows, weights, sinks = Rows(case), case.right["weights"], case.pipe.sinks
-    if not np.isfinite(rows.file).all():
+    keys = weights.shape[3]
+    if not np.isfinite(rows.file).all() or rows.file.size < EQUATIONS * keys:
         return None
     rest = np.zeros((*weights.shape[:3], 1))
     if sinks is not None:
         rest = np.exp(case.run.by_head(sinks) - case.right["lse"])
     shares = np.concatenate([weights, rest], axis=-1)
     value = np.pad(rows.value, ((0, 0), (0, 0), (0, 1), (0, 0)))  # that of the sink is 0
-    batch, heads, _, keys = shares.shape
-    case.question.work.spend(keys * keys * batch * heads)
-    products = np.stack(
-        [sum(map(_products, shares[b], value[b], rows.file[b])) for b in range(batch)]
+    case.question.work.spend(keys * keys * math.prod(shares.shape[:2]))
+    products = sum(
+        _products(*parts)
+        for entry in zip(shares, value, rows.file, strict=True)
+        for parts in zip(*entry, strict=True)
     )
-    error, equations = TYPICAL * rows.error, rows.file.size / keys
-    if equations >= EQUATIONS and (own := whole_counts(products.sum(axis=0), error)) is not None:
-        return np.broadcast_to(own, (batch, keys))
-    if equations < EQUATIONS * batch:
-        return None
-    each = [own for one in products if (own := whole_counts(one, error)) is not None]
-    return np.stack(each) if len(each) == batch else None
+    return whole_counts(np.asarray(products), TYPICAL * rows.error)
 
 
 def _products(shares: Array, value: Array, file: Array) -> Array:
@@ -143,13 +133,6 @@ def _words(counts: Array) -> str:
     return " and ".join(words) or "each key counts once"
 
 
-def ranges(numbers: Array) -> str:
-    """List numbers, those in a row as one range; the first of many."""
-    runs = groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0])
-    rows = [[number for _, number in run] for _, run in runs]
-    return first_few([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in rows])
-
-
 # Weights that a file shows: its own, or the only ones that give its context.
 
 
@@ -162,6 +145,11 @@ class _Shown(NamedTuple):
     def zero(self, expected: Array) -> Bools:
         """Return which weights are 0 up to rounding error, where that can be decided."""
         return np.asarray((expected > self.least) & (np.abs(self.weights) <= expected / 2))
+
+    def signs(self, expected: Array) -> Array:
+        """Return 0 for weights that are 0 but should not be, −1 for negative ones, 1 for others."""
+        negative = (expected > self.least) & (self.weights < -expected / 2)
+        return np.where(negative, -1, ~self.zero(expected))
 
 
 def _shown(case: Case) -> _Shown | None:
@@ -185,18 +173,16 @@ def _shown(case: Case) -> _Shown | None:
     return _Shown(rows.file @ inverse, float(TYPICAL * resolution / lengths.min()))
 
 
-def _all_shown(cases: Sequence[Case]) -> list[_Shown] | None:
-    each = [shown for case in cases if (shown := _shown(case)) is not None]
-    return each if len(each) == len(cases) else None
+def _all_shown(cases: Sequence[Case]) -> list[tuple[Case, _Shown]]:
+    """Return each case with its weights; nothing where one shows none."""
+    each = [(case, shown) for case in cases if (shown := _shown(case)) is not None]
+    return each if len(each) == len(cases) else []
 
 
 def another_mask(cases: Sequence[Case]) -> Mistake | None:
     """Return the mistake of the mask that the files show."""
-    shown = _all_shown(cases)
-    if shown is None:
-        return None
-    right = {case.part: _seen(case) for case in cases}
-    masks = {case.part: _mask_of(case, own) for case, own in zip(cases, shown, strict=True)}
+    masks = {case.part: _mask_of(case, own) for case, own in _all_shown(cases)}
+    right = {case.part: _seen(case) for case in cases if masks}
     other = [masks[part][(masks[part] != own).any(axis=-1)] for part, own in right.items()]
     # The weight of a key that is seen alone is 1, whatever its score: only others tell something.
     if sum(int(np.maximum(rows.sum(axis=-1) - 1, 0).sum()) for rows in other) < _LEAST_WEIGHTS:
@@ -237,69 +223,36 @@ def _mask_of(case: Case, shown: _Shown) -> Bools:
 # Weights that are dropped: 0, or with a minus sign in FlashAttention's tests (return_attn_probs).
 
 
-def dropout(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that weights were dropped out, and the others divided by 1 − p."""
-    shown = _all_shown(cases) or []
-    signs = _signs(cases, shown)
+def dropout(cases: Sequence[Case], *, scaled: bool) -> Mistake | None:
+    """Return the mistake that some weights are 0 or negative, and the others divided by 1 − p."""
+    shown = _all_shown(cases)
+    signs = {case.part: own.signs(case.right["weights"]) for case, own in shown}
     if all((sign == 1).all() for sign in signs.values()):
         return None
     right = np.concatenate([(signs[c.part] * c.right["weights"]).ravel() for c in cases])
-    known = np.concatenate([own.weights.ravel() for own in shown])[right != 0]
-    share = _share(known, right[right != 0]) if right.any() else 0.0
-    negative = sum(int(np.count_nonzero(sign < 0)) for sign in signs.values())
-    if negative and abs(share) < _LEAST_SHARE:
-        share = 0.0
-    elif not _LEAST_SHARE <= share < 1:
+    known = np.concatenate([own.weights.ravel() for _, own in shown])
+    share = 1 - float(np.dot(right, right) / np.dot(known, right)) if right.any() else 0.0
+    share = share if scaled and abs(share) >= _LEAST_SHARE else 0.0
+    negative = any((sign < 0).any() for sign in signs.values())
+    if scaled and not negative and not 0 < share < 1:
         return None
-    change = _multiplied({part: sign / (1 - share) for part, sign in signs.items()})
-    name = "dropped_weights_negative" if negative else "dropout"
     # Which weights are negative may be chosen; that they are right otherwise may not.
-    choice = negative * float(np.log2(right.size)) if negative else None
-    return found(name, change, f"{share:.6g}", choice=choice)
+    choice = float(np.log2(right.size)) if negative else None
 
+    def multiplied(run: Run, weights: Array) -> Array:
+        return weights * signs.get(run.part, 1.0) / (1 - share)
 
-def zeroed_weights(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that some weights are 0, and the others as they should be."""
-    signs = _signs(cases, _all_shown(cases) or [])
-    zeroed = any((sign == 0).any() for sign in signs.values())
-    return found("zeroed_weights", _multiplied(signs)) if zeroed else None
-
-
-def _signs(cases: Sequence[Case], shown: Sequence[_Shown]) -> dict[Part, Array]:
-    """Return 0 for weights that are 0 but should not be, −1 for negative ones, 1 for others."""
-    signs = {}
-    for case, own in zip(cases, shown, strict=False):  # nothing where weights do not show
-        expected = case.right["weights"]
-        negative = (expected > own.least) & (own.weights < -expected / 2)
-        signs[case.part] = np.where(negative, -1, ~own.zero(expected))
-    return signs
-
-
-def _multiplied(times: Mapping[Part, Array]) -> Change:
-    return lambda pipe: pipe.then("after", lambda run, weights: weights * times.get(run.part, 1.0))
-
-
-def _share(known: Array, right: Array) -> float:
-    """Return the p with which right / (1 − p) comes nearest to other numbers (n,)."""
-    best = 1 - float(np.dot(right, right) / np.dot(known, right))
-    short = short_of((known,))
-    # Large weights count most, and may have been rounded to the same side.
-    rounding = 0.0 if short is None else short.eps / 2 * root_mean_square(known)
-
-    def far(shares: Array) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.array([root_mean_square(known - right / (1 - shares[0]))])
-
-    return float(few_digits(np.array([best]), far, rounding)[0])
+    name = "dropped_weights_negative" if negative else "dropout" if scaled else "zeroed_weights"
+    return found(name, lambda pipe: pipe.then("after", multiplied), f"{share:.3g}", choice=choice)
 
 
 FITTINGS = (
     at_first(counted_keys, "counted_keys"),
-    Fitting(dropout, of_part=True),
+    Fitting(partial(dropout, scaled=True), of_part=True),
 )
 # Made of everything that the weights of the files show: they explain much, but say little. The
 # mask of one head may be something else in the others.
 SHOWN = (
     Fitting(another_mask, needs_of("another_mask"), of_part=True),
-    Fitting(zeroed_weights, of_part=True),
+    Fitting(partial(dropout, scaled=False), of_part=True),
 )

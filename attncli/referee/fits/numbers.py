@@ -1,13 +1,13 @@
 """Numbers that an implementation may have got wrong: one for all, or one for each head or query.
 
-How far the files lie from what another number makes falls to the right one on a straight line from
-either side. It is looked for among multiples of what is stated, then by golden sections, then by
-secants. The numbers of heads do not know of each other: all are narrowed by the same evaluations.
+How far the files lie from what another number makes falls to the right one from either side. It is
+looked for among multiples of what is stated, then among ever finer multiples of the nearest, then
+by secants. The numbers of heads do not know of each other: all are narrowed by the same
+evaluations. Where only a few values make sense, the nearest of them is taken.
 
 References
 ----------
-Kiefer 1953, "Sequential minimax search for a maximum"; Wolfe 1959, "The secant method for
-simultaneous nonlinear equations".
+Wolfe 1959, "The secant method for simultaneous nonlinear equations".
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import numpy as np
 from attncli.referee.fits.table import found
 from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.options import shortest
-from attncli.referee.tolerance import finite_in_both, root_mean_square
+from attncli.referee.tolerance import root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from attncli.problem.problem import Problem
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Quantity", "distance_of", "few_digits", "fitted"]
+__all__ = ["Choice", "Quantity", "chosen", "few_digits", "fitted"]
 
 # Multiples of what is stated that are tried first, a factor of 2 or of its root apart.
 _OCTAVES = 10
-# Golden sections, each of which leaves 0.618 of where the number may be; secants after them.
-_GOLDEN, _SECTIONS, _SECANTS = (math.sqrt(5) - 1) / 2, 14, 12
+# So often the steps between multiples are divided by the first number; secants after them.
+_FINER, _ROUNDS, _SECANTS = 4, 4, 12
 # Of the error that there was, a number that explains it leaves less than this share.
 _MOST_LEFT = 0.5
 # Numbers of fewer digits come about as near.
@@ -54,66 +54,49 @@ _EQUAL = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """A number that bears on the answer.
-
-    Attributes
-    ----------
-    right : callable
-        The number that a problem states; None or 0 where it has none. Multiples of it are tried.
-    put : callable
-        The pipeline that takes another number; with an axis, other numbers (n,).
-    axis : int or None
-        1 for a number of each head, 2 for a number of each query, None for one of all.
-    words : callable
-        From the other number and the right one to what stands in the mistake's meaning; as texts,
-        or with an axis as arrays.
-    option : callable
-        From the other number to the option with which attncli takes it.
-    negative : bool
-        It may have the other sign.
-    turns : bool
-        It turns queries and keys, so that errors rise and fall again: more multiples are tried.
-    """
+    """A number that bears on the answer; with axes, one for each of their places."""
 
     name: str
+    # What a problem states; None or 0 where it has none. Multiples of it are tried.
     right: Callable[[Problem], float | None]
+    # The pipeline that takes another number; with axes, other numbers (n,).
     put: Callable[[Pipeline, Any], Pipeline]
-    axis: int | None = None
+    axes: tuple[int, ...] = ()
+    output: str = "weights"  # that has these axes
+    # From the other number and the right one to the words of the mistake's meaning: as texts, or
+    # with axes as arrays.
     words: Callable[..., tuple[str, ...]] = lambda *both: both
-    option: Callable[[float, Problem], str] = lambda *_: ""
-    negative: bool = False
-    turns: bool = False
+    # From the other number, or numbers, to the option with which attncli takes it.
+    option: Callable[[Any, Problem], str] = lambda *_: ""
+    negative: bool = False  # it may have the other sign
+    turns: bool = False  # queries and keys, so that errors rise and fall again
+    least: int = 0  # it is a whole number, and at least this
+    # The numbers (n,) of a right pipeline, where they differ, or may all be wrong by the same.
+    usual: Callable[[Pipeline], Array] | None = None
 
 
-def distance_of(case: Case, pipe: Pipeline) -> float:
-    """Return how far the files lie from what a pipeline makes, relative to their own size."""
-    outputs = case.outputs(pipe)
-    total = 0.0
-    for name, file in case.files.items():
-        known, made = finite_in_both(file, case.shaped(pipe, outputs, name))
-        size = root_mean_square(known) or 1.0
-        total += root_mean_square(known - made) / size if known.size else math.inf
-    return total
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Choice:
+    """A mistake with one of a few values."""
+
+    name: str
+    # Those that a case may have, likely ones first; none where the mistake makes no sense.
+    values: Callable[[Case], Iterable[Any]]
+    put: Callable[[Pipeline, Any], Pipeline | None]
+    words: Callable[[Any, Pipeline], tuple[str, ...]]
 
 
 class _Errors:
-    """The errors that numbers leave, relative to the files; a line of them for each number."""
+    """How far files are from what pipelines make, relative to their size, by places of axes."""
 
-    def __init__(self, quantity: Quantity, case: Case, base: Pipeline) -> None:
-        self._case, self._base, self._quantity = case, base, quantity
-        axis = self.axis = quantity.axis
-        count = 1 if axis is None else case.right["weights"].shape[axis]
-        self.count = count
+    def __init__(self, case: Case, axes: tuple[int, ...] = (), shape: tuple[int, ...] = ()) -> None:
+        self._case, self._axes, self.count = case, axes, math.prod(shape)
         files = {name: case.canonical(name) for name in case.files}
-        self.files = {n: f for n, f in files.items() if axis is None or f.shape[axis] == count}
+        self.files = {n: f for n, f in files.items() if tuple(f.shape[a] for a in axes) == shape}
         self._sizes = {
             n: math.sqrt(f.size) * (root_mean_square(f[np.isfinite(f)]) or 1.0)
             for n, f in self.files.items()
         }
-
-    def pipe(self, numbers: Array) -> Pipeline:
-        own = float(numbers[0]) if self.axis is None else numbers
-        return self._quantity.put(self._base, own)
 
     def of(self, pipe: Pipeline) -> Array:
         """Return the errors of a pipeline (n, ·), 0 where a file is not finite."""
@@ -123,13 +106,32 @@ class _Errors:
             with np.errstate(invalid="ignore"):
                 error = np.nan_to_num((file - made[name]) / self._sizes[name], nan=1.0)
             error = np.where(np.isfinite(file), error, 0)
-            error = error if self.axis is None else np.moveaxis(error, self.axis, 0)
+            error = np.moveaxis(error, self._axes, range(len(self._axes)))
             each.append(error.reshape(self.count, -1))
         return np.concatenate(each, axis=1)
 
-    def far(self, numbers: Array) -> Array:
-        """Return how far files are from what numbers (n,) make, (n,)."""
-        return np.asarray(np.sqrt(np.square(self.of(self.pipe(numbers))).sum(axis=1)))
+    def total(self, pipe: Pipeline | None) -> float:
+        """Return how far the files are from all that a pipeline makes; none makes nothing."""
+        return math.inf if pipe is None else math.sqrt(float(np.square(self.of(pipe)).sum()))
+
+
+def chosen(choice: Choice, case: Case) -> Mistake | None:
+    """Return the mistake with the value that comes nearest to the files of a case."""
+    values = list(choice.values(case)) if case.comparable else []
+    if not values or case.question.work.left < len(values) * case.cells:
+        return None
+    errors = _Errors(case)
+    distances = [errors.total(choice.put(case.pipe, value)) for value in values]
+    nearest = int(np.argmin(distances))
+    if not distances[nearest] < _MOST_LEFT * errors.total(case.pipe):
+        return None
+    value = values[nearest]
+    return found(
+        choice.name,
+        lambda pipe: choice.put(pipe, value),
+        *choice.words(value, case.pipe),
+        choice=math.log2(len(values)),
+    )
 
 
 def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mistake | None:
@@ -138,49 +140,54 @@ def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mist
     With a base, beside what that one does.
     """
     right = quantity.right(case.problem)
-    if not right or not case.comparable:
+    if not right or not case.comparable or quantity.output not in case.right:
         return None
     step = 2.0**0.5 if quantity.turns else 2.0
-    powers = (
-        range(-_OCTAVES, _OCTAVES + 1) if step == 2.0 else range(-2 * _OCTAVES, 2 * _OCTAVES + 1)
-    )
-    tried = right * step ** np.array(powers, np.float64)
+    octaves = 2 * _OCTAVES if quantity.turns else _OCTAVES
+    tried = right * step ** np.arange(-octaves, octaves + 1.0)
     tried = np.concatenate([tried, -tried]) if quantity.negative else tried
-    work = case.question.work
-    if work.left < (len(tried) + _SECTIONS + 2 * _SECANTS) * case.cells:
+    evaluations = len(tried) + _ROUNDS * 2 * _FINER + 2 * _SECANTS
+    if case.question.work.left < evaluations * case.cells:
         return None
-    errors = _Errors(quantity, case, base or case.pipe)
-    if not errors.files or (quantity.axis is not None and errors.count == 1):
+    shape = tuple(case.right[quantity.output].shape[axis] for axis in quantity.axes)
+    errors, own = _Errors(case, quantity.axes, shape), base or case.pipe
+    if not errors.files or (quantity.axes and quantity.usual is None and errors.count == 1):
         return None
-    numbers = _narrowed(errors, tried, step)
-    before = np.sqrt(np.square(errors.of(case.pipe)).sum())
-    if not np.sqrt(np.square(errors.far(numbers)).sum()) <= _MOST_LEFT * before:
+
+    def of(numbers: Array) -> Array:
+        with np.errstate(all="ignore"):
+            made = quantity.put(own, numbers if quantity.axes else float(numbers[0]))
+        return errors.of(made)
+
+    def far(numbers: Array) -> Array:
+        return np.asarray(np.sqrt(np.square(of(numbers)).sum(axis=1)))
+
+    numbers = _narrowed(of, far, np.repeat(tried[:, None], errors.count, axis=1), step)
+    if quantity.least:
+        numbers = np.maximum(numbers.round(), quantity.least)
+    if not np.linalg.norm(far(numbers)) <= _MOST_LEFT * errors.total(case.pipe):
         return None
-    usual = [] if quantity.axis is None else [np.full(errors.count, right)]
-    return _mistake(quantity, few_digits(numbers, errors.far, _roundings(case), usual), right)
+    usual = np.full(errors.count, right) if quantity.usual is None else quantity.usual(own)
+    known = [usual] if quantity.axes else []
+    roundings = _roundings(case) / math.sqrt(errors.count)
+    return _mistake(quantity, few_digits(numbers, far, roundings, known), right, usual)
 
 
-def _narrowed(errors: _Errors, tried: Array, step: float) -> Array:
-    """Return the numbers (n,) that leave least, between the neighbours of those that are tried."""
-    distances = np.stack([errors.far(np.full(errors.count, number)) for number in tried])
-    best = tried[distances.argmin(axis=0)]
-    low, high = best / step, best * step
-    one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_one, at_other = errors.far(one), errors.far(other)
-    for _ in range(_SECTIONS):
-        left = at_one < at_other
-        low, high = np.where(left, low, one), np.where(left, other, high)
-        kept, at_kept = np.where(left, one, other), np.where(left, at_one, at_other)
-        new = np.where(left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
-        at_new = errors.far(new)
-        one, at_one = np.where(left, new, kept), np.where(left, at_new, at_kept)
-        other, at_other = np.where(left, kept, new), np.where(left, at_kept, at_new)
-    return _by_secants(errors, low, high)
+def _narrowed(
+    of: Callable[[Array], Array], far: Callable[[Array], Array], tried: Array, step: float
+) -> Array:
+    """Return the numbers (n,) that leave least, between the neighbours of those tried, (·, n)."""
+    for _ in range(_ROUNDS + 1):
+        nearest = np.stack([far(numbers) for numbers in tried]).argmin(axis=0)
+        best = tried[nearest, np.arange(len(nearest))]
+        step **= 1 / _FINER
+        tried = best * step ** np.arange(1.0 - _FINER, _FINER)[:, None]
+    return _by_secants(of, best * step, best)
 
 
-def _by_secants(errors: _Errors, before: Array, number: Array) -> Array:
+def _by_secants(of: Callable[[Array], Array], before: Array, number: Array) -> Array:
     """Return where errors that change on straight lines are least, each step with the last two."""
-    of_before, of_number = errors.of(errors.pipe(before)), errors.of(errors.pipe(number))
+    of_before, of_number = of(before), of(number)
     best, least = number, np.square(of_number).sum(axis=1)
     for _ in range(_SECANTS):
         growth = of_number - of_before
@@ -191,7 +198,7 @@ def _by_secants(errors: _Errors, before: Array, number: Array) -> Array:
         if (moved == number).all():
             break
         before, of_before, number = number, of_number, moved
-        of_number = errors.of(errors.pipe(number))
+        of_number = of(number)
         left = np.square(of_number).sum(axis=1)
         best, least = np.where(left < least, number, best), np.minimum(left, least)
     return best
@@ -225,9 +232,9 @@ def _roundings(case: Case) -> float:
     return math.sqrt(len(case.files)) * (_OF_SINGLE if single else _OF_DOUBLE)
 
 
-def _mistake(quantity: Quantity, numbers: Array, right: float) -> Mistake | None:
-    """Return the mistake of numbers; None where all are one number that has another name."""
-    if quantity.axis is None:
+def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> Mistake | None:
+    """Return the mistake of numbers; None where all are usual, or one that has another name."""
+    if not quantity.axes:
         number = float(numbers[0])
         return found(
             quantity.name,
@@ -238,11 +245,17 @@ def _mistake(quantity: Quantity, numbers: Array, right: float) -> Mistake | None
             free=1,
         )
     # One number for all queries that are wrong is another mistake, in a part of them.
-    others = numbers[numbers != right] if quantity.axis == 2 else numbers
-    if not others.size or np.ptp(others) <= _EQUAL * np.abs(others).max():
+    others = numbers if quantity.axes == (1,) else numbers[numbers != usual]
+    alike = np.ptp(others) <= _EQUAL * np.abs(others).max() if others.size else True
+    if (numbers == usual).all() or (alike and quantity.usual is None):
         return None
-    words = quantity.words(numbers)
-    return found(quantity.name, lambda pipe: quantity.put(pipe, numbers), *words, free=len(numbers))
+    return found(
+        quantity.name,
+        lambda pipe: quantity.put(pipe, numbers),
+        *quantity.words(numbers, usual),
+        option=lambda problem: quantity.option(numbers, problem),
+        free=len(numbers),
+    )
 
 
 def _apart(number: float, right: float) -> tuple[str, str]:

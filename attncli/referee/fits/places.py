@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from attncli.referee.formats import Array, Ints
 from attncli.referee.pipeline import Pipeline, alibi, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
@@ -36,7 +36,7 @@ _MOST_MOVES, _MOST_HEADS = 64, 128
 _MOST_LINES, _MOST_NUMBERS = 4096, 64
 
 
-def _pairs(places: Places, own: Places) -> Iterator[tuple[str, str]]:
+def _pairs(places: Sequence[Ints], own: Sequence[Ints]) -> Iterator[tuple[str, str]]:
     """Yield what stands where something else should, and what."""
     (entry, head), (own_entry, own_head) = places, own
     if (entry == own_entry).all() and (head == head[0]).all():
@@ -149,60 +149,42 @@ def _nearest(file: Array, answers: Array, error: float) -> Ints | None:
     return None if (places == np.arange(len(places))).all() else places
 
 
-def misplaced_outputs(case: Case) -> Mistake | None:
-    """Return the mistake that heads or batch entries of the output stand in others' places."""
-    name = _shows_heads(case)
-    batch, heads, *_ = case.problem.shape
-    if name is None or batch * heads > _MOST_HEADS:
+def misplaced_outputs(case: Case, noun: str) -> Mistake | None:
+    """Return the mistake that outputs of heads, rows or columns stand in the places of others."""
+    axes, of_heads = _AXES[noun], noun == "output"
+    shown = ("weights", "context", "lse") if of_heads else ("context", "weights", "lse")
+    name = next((name for name in shown if name in case.files), None)
+    if name is None or not case.comparable or (of_heads and _shows_heads(case) is None):
         return None
-    file, right = (a.reshape(batch * heads, -1) for a in (case.canonical(name), case.right[name]))
-    order = _nearest(file, right, case.pipe.file.resolution)
-    if order is None:
+    counts = tuple(case.right[name].shape[axis] for axis in axes)
+    if not 1 < math.prod(counts) <= (_MOST_HEADS if of_heads else _MOST_LINES):
         return None
-    entry, head = np.divmod(order.reshape(batch, heads), heads)
-    own = np.divmod(np.arange(batch * heads).reshape(batch, heads), heads)
-
-    def finish(_: Run, outputs: Outputs) -> Outputs:
-        return {name: array[entry, head] for name, array in outputs.items()}
-
-    return found(
-        "outputs_misplaced",
-        lambda pipe: pipe.then("finish", finish),
-        told(_pairs((entry, head), own), "is"),
-    )
-
-
-def misplaced_lines(case: Case, axis: int) -> Mistake | None:
-    """Return the mistake that rows (2) or columns (3) stand in the places of others."""
-    name = next((n for n in ("context", "weights", "lse") if n in case.files), None)
-    if name is None or not case.comparable or not 1 < case.right[name].shape[axis] <= _MOST_LINES:
-        return None
-    # Of all heads together: they must have moved alike.
+    # Rows and columns of all heads together: they must have moved alike.
     file, right = (
-        np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+        np.moveaxis(array, axes, range(len(axes))).reshape(math.prod(counts), -1)
         for array in (case.canonical(name), case.right[name])
     )
     places = _nearest(file, right, case.pipe.file.resolution)
     if places is None:
         return None
+    at: tuple[Any, ...] = np.unravel_index(places.reshape(counts), counts)
+    index = (*[slice(None)] * axes[0], *at)
 
     def finish(_: Run, outputs: Outputs) -> Outputs:
-        if axis == 2:
-            return {name: array[:, :, places] for name, array in outputs.items()}
-        return {**outputs, name: outputs[name][..., places]}
+        concerned = (name,) if noun == "column" else outputs
+        return outputs | {name: outputs[name][index] for name in concerned}
 
-    noun = "row" if axis == 2 else "column"
-    moved = np.flatnonzero(places != np.arange(len(places)))
-    return found(
-        f"{noun}s_misplaced",
-        lambda pipe: pipe.then("finish" if pipe.output is None else "behind", finish),
-        told(((f"{noun} {i}", f"{noun} {places[i]}") for i in moved), "is"),
-    )
+    wrong = np.flatnonzero(places != np.arange(len(places)))
+    lines = ((f"{noun} {i}", f"{noun} {places[i]}") for i in wrong)
+    pairs = _pairs(at, [*np.indices(counts)]) if of_heads else lines
+    stage = "finish" if of_heads or case.pipe.output is None else "behind"
+    return found(f"{noun}s_misplaced", lambda pipe: pipe.then(stage, finish), told(pairs, "is"))
 
 
+_AXES = {"output": (0, 1), "row": (2,), "column": (3,)}
 FITTINGS = (
-    at_first(misplaced_outputs, "outputs_misplaced"),
+    at_first(partial(misplaced_outputs, noun="output"), "outputs_misplaced"),
     at_first(misplaced_inputs, "inputs_misplaced"),
-    at_first(partial(misplaced_lines, axis=2), "rows_misplaced"),
-    at_first(partial(misplaced_lines, axis=3), "columns_misplaced"),
+    at_first(partial(misplaced_outputs, noun="row"), "rows_misplaced"),
+    at_first(partial(misplaced_outputs, noun="column"), "columns_misplaced"),
 )

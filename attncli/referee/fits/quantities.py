@@ -1,31 +1,44 @@
-"""The numbers that are fitted: a scale, a softcap, a base, factors of heads and of queries."""
+"""The numbers that are fitted: scales, bases, factors, sinks, a vector, and values of a few."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from attncli.errors.names import HIDING_RULES
+from attncli.errors.text import counted
 from attncli.numerics.dtypes import widen
-from attncli.referee.fits.numbers import Quantity
-from attncli.referee.fits.table import told
+from attncli.referee.fits.numbers import Choice, Quantity, chosen, fitted
+from attncli.referee.fits.table import at_first, told
+from attncli.referee.mistakes.softmax import with_epsilon
 from attncli.referee.options import scaled, shortest
 from attncli.referee.pipeline import Pipeline, alibi
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
-    from attncli.referee.run import Run
+    from attncli.referee.parts import Case
+    from attncli.referee.run import Outputs, Run
 
-__all__ = ["QUANTITIES", "SCALE"]
+__all__ = ["FITTINGS", "SCALE"]
 
 # Of a factor with few digits.
 _NEAR = 5e-3
+# What is added to all numbers is one number where it differs by such a share of itself.
+_ALIKE = 0.01
+# Components of a head that one part or one block may hold.
+_PARTS, _BLOCKS = 32, (16, 64)
+# Positions that queries are off.
+_NEAR_STEPS = 64
+# Of argmax, and of top-k.
+_COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 
 def _stated(part: str) -> Callable[[Problem], float | None]:
@@ -105,14 +118,65 @@ def _slopes_times(pipe: Pipeline, factors: Array) -> Pipeline:
     return pipe.with_term("alibi", alibi(pipe.problem.alibi_slopes * factors, pipe.offsets))
 
 
-def _by(noun: str) -> Callable[[Array], tuple[str]]:
-    """Say which heads or queries have which factors."""
+def _by(noun: str, verb: str = "times") -> Callable[[Array, Array], tuple[str]]:
+    """Say which heads or queries have which numbers, where they are not the usual ones."""
 
-    def words(numbers: Array) -> tuple[str]:
-        pairs = ((f"{noun} {n}", f"{one:.6g}") for n, one in enumerate(numbers) if one != 1)
-        return (told(pairs, "times"),)
+    def words(numbers: Array, usual: Array) -> tuple[str]:
+        pairs = [(f"{noun} {n}", f"{numbers[n]:.6g}") for n in np.flatnonzero(numbers != usual)]
+        return (told(pairs, verb),)
 
     return words
+
+
+# What is added to denominators, as sinks, an epsilon or keys of zeros are, or to contexts.
+
+
+def _sinks_of(pipe: Pipeline) -> Array:
+    return np.full(pipe.shape[1], -np.inf) if pipe.sinks is None else pipe.sinks
+
+
+def _with_zeros(pipe: Pipeline, count: float) -> Pipeline:
+    return pipe.but(sinks=np.logaddexp(_sinks_of(pipe), np.log(max(count, 0))))
+
+
+def _sinks_again(pipe: Pipeline, count: float) -> Pipeline:
+    return pipe.but(sinks=_sinks_of(pipe) + np.log(max(count, 0)))
+
+
+def _sinks_option(sinks: Array, problem: Problem) -> str:
+    statable = problem.sinks is None and np.isfinite(sinks).all()
+    return f"--sinks={','.join(map(shortest, sinks))}" if statable else ""
+
+
+def _multiplied(pipe: Pipeline, factor: float) -> Pipeline:
+    """Return the pipeline with a factor of all that was projected, its bias included."""
+
+    def times(_: Run, outputs: Outputs) -> Outputs:
+        return outputs | {n: outputs[n] * factor for n in ("context", "weights") if n in outputs}
+
+    return pipe.then("behind", times)
+
+
+def _with_vector(pipe: Pipeline, numbers: Array) -> Pipeline:
+    """Return the pipeline that adds numbers of each batch entry, head and column to the contexts.
+
+    As weights sum to 1, b added to every value is b added to every context.
+    """
+    heads = pipe.shape[1] if pipe.output is None else 1
+    vectors = numbers.reshape(pipe.shape[0], heads, 1, -1)
+
+    def add(run: Run, outputs: Outputs) -> Outputs:
+        context = outputs["context"]
+        seeing = context.any(axis=-1, keepdims=True)
+        return outputs | {"context": np.where(seeing, context + run.part.of(vectors), context)}
+
+    return pipe.then("behind", add)
+
+
+def _vector_told(numbers: Array, _: Array) -> tuple[str]:
+    if numbers.std() <= _ALIKE * abs(numbers.mean()):
+        return (f"about {numbers.mean():.3g}",)
+    return (f"a vector that begins with {numbers[0]:.3g}",)
 
 
 SCALE = Quantity(
@@ -156,7 +220,149 @@ QUANTITIES = (
     Quantity("hidden_scores_set", _hides, lambda pipe, score: pipe.but(fill=score)),
     Quantity("another_alibi_factor", _stated("alibi_slopes"), _times("alibi"), words=_or_base_2),
     Quantity("another_bias_factor", _stated("bias"), _times("bias"), words=_or_base_2),
-    Quantity("slopes_by_head", _stated("alibi_slopes"), _slopes_times, axis=1, words=_by("head")),
-    Quantity("scale_by_head", _stated("query"), _factors(1), axis=1, words=_by("head")),
-    Quantity("scale_by_query", _stated("query"), _factors(2), axis=2, words=_by("query")),
+    Quantity(
+        "slopes_by_head", _stated("alibi_slopes"), _slopes_times, axes=(1,), words=_by("head")
+    ),
+    Quantity("scale_by_head", _stated("query"), _factors(1), axes=(1,), words=_by("head")),
+    Quantity("scale_by_query", _stated("query"), _factors(2), axes=(2,), words=_by("query")),
+    Quantity("another_factor", _stated("query"), _multiplied, negative=True),
+    Quantity(
+        "added_vector",
+        _stated("value"),
+        _with_vector,
+        axes=(0, 1, 3),
+        output="context",
+        words=_vector_told,
+        negative=True,
+        usual=lambda _: np.zeros(1),
+    ),
+    Quantity("zeros_counted", _stated("query"), _with_zeros, least=1),
+    Quantity(
+        "epsilon_added",
+        lambda problem: 1.0 if problem.sinks is None else None,
+        with_epsilon,
+    ),
+    Quantity("sinks_counted", _stated("sinks"), _sinks_again, least=2),
+    Quantity(
+        "another_sink",
+        _stated("query"),
+        lambda pipe, sinks: pipe.but(sinks=sinks),
+        axes=(1,),
+        words=_by("head", "takes"),
+        option=_sinks_option,
+        negative=True,
+        usual=_sinks_of,
+    ),
+)
+
+
+# Where only a few values make sense.
+
+
+# Scores of only some components of query and key, at the stated scale or at that of their number.
+
+
+def _components(case: Case) -> Iterable[tuple[slice, bool]]:
+    width = case.pipe.width
+    if case.pipe.score not in ("dot", "cosine"):
+        return ()
+    counts = {width - 1, *range(0, width, max(1, width // _PARTS))}
+    counts |= {count for block in _BLOCKS for count in range(block, width, block)}
+    ends = [part for n in sorted(counts - {0}) for part in (slice(0, n), slice(width - n, width))]
+    usual = case.pipe.score == "dot" and math.isclose(case.problem.scale, width**-0.5)
+    return product(ends, (False, True) if usual else (False,))
+
+
+def _of_components(pipe: Pipeline, value: tuple[slice, bool]) -> Pipeline:
+    """Return the pipeline with some components of query and key, which keep their rotation."""
+    part, with_scale = value
+
+    def cut(_: Run, rows: Array) -> Array:
+        return rows[..., part]
+
+    made = pipe.then("operands", ("query", cut)).then("operands", ("key", cut))
+    return made.but(scale=float((part.stop - part.start) ** -0.5)) if with_scale else made
+
+
+def _components_told(value: tuple[slice, bool], pipe: Pipeline) -> tuple[str, ...]:
+    part, with_scale = value
+    count = part.stop - part.start
+    which = f"{'first' if part.start == 0 else 'last'} {count}"
+    return which, str(pipe.width), f", and scaled by 1/√{count}" if with_scale else ""
+
+
+# Positions of the rotary embedding that are a few off.
+
+
+def _steps(case: Case) -> Iterable[int]:
+    if case.pipe.rope is None:
+        return ()
+    _, _, queries, keys = case.problem.shape
+    far = {queries, keys, abs(keys - queries), *(2**n for n in range(6, keys.bit_length()))}
+    steps = sorted({*range(1, _NEAR_STEPS), *far} - {0})
+    return (sign * step for step in steps for sign in (-1, 1))
+
+
+# An input that is written row by row and read column by column, or the other way round.
+
+Order = Literal["C", "F"]
+_WAYS = "column by column", "row by row"
+
+
+def _read_otherwise(pipe: Pipeline, order: Order, name: str) -> Pipeline | None:
+    array, layout = getattr(pipe, name), pipe.problem.layout
+    if array is None or (array.shape[0] != pipe.shape[0] and "b" in layout.axes):
+        return None
+    joined = layout.join(array)
+    poured = joined.ravel(order=order).reshape(joined.shape, order="C" if order == "F" else "F")
+    return pipe.but(**{name: layout.split(poured, array.shape[1], name)})
+
+
+# Only the keys that score highest.
+
+
+def _with_strongest(pipe: Pipeline, count: int) -> Pipeline:
+    """Return the pipeline that hides all but the keys with the highest scores of their query."""
+
+    def step(_: Run, scores: Array) -> Array:
+        if count >= scores.shape[-1]:
+            return scores
+        least = np.partition(scores, -count, axis=-1)[..., -count, None]
+        return np.where(scores >= least, scores, -np.inf)
+
+    return pipe.with_step("strongest", step, before=None)
+
+
+CHOICES = (
+    Choice(
+        name="some_components",
+        values=_components,
+        put=_of_components,
+        words=_components_told,
+    ),
+    Choice(
+        name="rope_queries_moved",
+        values=_steps,
+        put=lambda pipe, step: pipe.but(query_positions=pipe.query_positions + step),
+        words=lambda step, _: (counted(abs(step), "position"), "late" if step > 0 else "early"),
+    ),
+    Choice(
+        name="strongest_keys",
+        values=lambda case: [count for count in _COUNTS if count < case.problem.shape[3]],
+        put=_with_strongest,
+        words=lambda count, _: ("key" if count == 1 else f"{count} keys",),
+    ),
+    *(
+        Choice(
+            name=f"{name}_memory_order",
+            values=lambda case: ("F", "C") if case.whole else (),
+            put=partial(_read_otherwise, name=name),
+            words=lambda order, _: _WAYS if order == "F" else _WAYS[::-1],
+        )
+        for name in ("value", "key", "query")
+    ),
+)
+FITTINGS = (
+    *(at_first(partial(fitted, one), one.name) for one in QUANTITIES),
+    *(at_first(partial(chosen, one), one.name) for one in CHOICES),
 )

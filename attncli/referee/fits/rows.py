@@ -1,4 +1,4 @@
-"""Rows of a context, and what they would be if their queries saw other keys.
+"""Rows of a context, and what they would be if their queries saw other keys: row by row.
 
 Where a row sees keys a to b, running sums over its keys give the context of any such span,
 
@@ -14,23 +14,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attncli.errors.text import first_few
+from attncli.referee.fits.table import at_first, by_entry, found, ranges
+from attncli.referee.pipeline import measured
 from attncli.referee.run import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from attncli.referee.formats import Array, Ints
+    from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
+    from attncli.referee.run import Run
 
-__all__ = ["SLACK", "TYPICAL", "Rows", "shown_by"]
+__all__ = ["FITTINGS", "SLACK", "TYPICAL", "Rows", "as_good", "shown_by"]
 
 # Most errors are this small a share of what is tolerated; those of a row of few keys may be so
 # large.
 TYPICAL, SLACK = 1 / 8, 8.0
 # What differences of running sums lose.
 _LOST = 1e-10
-# Rows of a batch entry that are looked at; columns of random values.
+# Rows of a batch entry, or of a sequence, that are looked at; columns of random values.
 _ROWS, _COLUMNS = 8, 32
+# Numbers that come so much nearer differ only by keys with next to no weight.
+_AS_GOOD = 1.05
+# Tokens up to which their sequences are listed as an option.
+_LISTED = 64
 
 
 def shown_by(case: Case) -> str | None:
@@ -44,24 +53,11 @@ def shown_by(case: Case) -> str | None:
 
 
 class Rows:
-    """The rows of a case that shows a context, or weights.
-
-    Parameters
-    ----------
-    case : Case
-    instead_of : collection of str
-        The rules that do not hide a key here.
-
-    Attributes
-    ----------
-    file, right : ndarray (B, H, L, E)
-    scores : ndarray (B, H, L, S)
-    value : ndarray (B, H, S, E)
-    error : float
-        What is tolerated.
-    """
+    """The rows of a case: file and right answer, scores and values for each head, and tolerance."""
 
     def __init__(self, case: Case, instead_of: Collection[str] = ()) -> None:
+        """Take away the rules in the place of which other keys are seen."""
+        self._work = case.question.work
         pipe, name = case.pipe, shown_by(case) or "context"
         rules = {rule: own for rule, own in pipe.rules.items() if rule not in instead_of}
         self.scores = evaluate(pipe.but(rules=rules), case.part, memory=case.memory)["scores"]
@@ -98,6 +94,7 @@ class Rows:
         In units of what is tolerated; infinite where some error is far larger.
         """
         heads = range(self.scores.shape[1])
+        self._work.spend(len(first))
         errors, left = np.zeros(len(first)), np.arange(len(first))
         for h in heads:
             made = self._contexts(b, h, i, first[left], end[left])
@@ -120,3 +117,115 @@ class Rows:
         total = np.concatenate([[0.0], np.cumsum(shares)])
         total = total[end] - total[first] + (math.exp(sink - top) if sink > -math.inf else 0.0)
         return np.asarray((sums[end] - sums[first]) / np.where(total > 0, total, 1)[:, None])
+
+
+def as_good(errors: Array) -> Ints:
+    """Return the places of the least error and of those about as small; of none if all is off."""
+    least = float(errors.min(initial=np.inf))
+    good = errors <= _AS_GOOD * least if np.isfinite(least) else np.zeros(0, np.bool_)
+    return np.flatnonzero(good)
+
+
+# Where packed sequences begin, and where the rows of a causal mask end.
+
+
+def other_segments(case: Case) -> Mistake | None:
+    """Return the mistake that packed sequences begin elsewhere, or are not stated at all."""
+    stated = case.problem.visible.segment_ids
+    ids = _segments(case)
+    if ids is None or (ids == np.arange(ids.shape[1])).all():  # tokens alone are no sequences
+        return None
+    right = np.zeros_like(ids) if stated is None else np.broadcast_to(stated.queries, ids.shape)
+    if np.array_equal(np.diff(ids) != 0, np.diff(right) != 0):
+        return None
+    alike = (ids == ids[0]).all()
+    listed = ",".join(map(str, ids[0].tolist())) if alike and ids.shape[1] <= _LISTED else ""
+    return found(
+        "segments_unasked" if stated is None else "segments_elsewhere",
+        lambda pipe: pipe.with_rule("segment_ids", measured(ids, ids)),
+        by_entry([*map(_begins, ids)], "at"),
+        "" if stated is None else _begins(right[0]),
+        option=lambda _: f"--segment-ids {listed}" if listed else "",
+    )
+
+
+def _begins(ids: Ints) -> str:
+    """Say at which tokens a sequence begins, after the first one."""
+    return first_few([str(token) for token in np.flatnonzero(np.diff(ids)) + 1]) or "none"
+
+
+def _segments(case: Case) -> Ints | None:
+    """Return the numbers (B, L) of the sequences that a file shows, from the last one back.
+
+    The last query of a sequence sees its keys from the first one on. None where a row is of no
+    sequence, or rules end rows where a sequence might.
+    """
+    visible, (batch, _, queries, keys) = case.problem.visible, case.problem.shape
+    if shown_by(case) is None or visible.window is not None or queries != keys:
+        return None
+    if any(visible.offsets):
+        return None
+    rows, begins = Rows(case, {"segment_ids"}), np.zeros((batch, queries), np.int64)
+    for b in range(batch):
+        end = queries
+        while end:
+            first = _first(rows, b, end)
+            if first is None or case.question.work.over:
+                return None
+            begins[b, first], end = 1, first
+    return np.cumsum(begins, axis=1) - 1
+
+
+def _first(rows: Rows, b: int, end: int) -> int | None:
+    """Return the first key of the sequence that ends before one, if it is seen in some rows."""
+
+    def errors(i: int, first: Ints) -> Array:
+        return rows.errors_of(b, i, first, np.full(first.size, end))
+
+    good = as_good(errors(end - 1, np.arange(end)))
+    if not good.size:
+        return None
+    # Keys to which one query gives next to no weight have more of another.
+    some = np.unique(np.linspace(good[-1], end - 1, _ROWS).astype(int)).tolist()
+    best = as_good(np.mean([errors(i, good) for i in some], axis=0))
+    return int(good[best[0]]) if best.size else None
+
+
+def diagonal_blocks(case: Case) -> Mistake | None:
+    """Return the mistake that a causal mask is wrong in some blocks on the diagonal.
+
+    A block of queries is wrong in all of its rows, but for the last one where it sees the block of
+    keys on the diagonal to its end. Rows of zeros have more likely not been written.
+    """
+    visible, (_, _, queries, keys) = case.problem.visible, case.problem.shape
+    if shown_by(case) is None or not visible.causal or any(visible.offsets):
+        return None
+    rows, numbers = Rows(case, {"causal"}), np.arange(1, keys + 1)
+    wrong, ends = rows.wrong(0), np.arange(1, queries + 1)
+    for i in wrong:
+        good = as_good(rows.errors_of(0, int(i), np.zeros_like(numbers), numbers))
+        if not good.size or case.question.work.over:
+            return None
+        ends[i] = numbers[good[np.argmin(np.abs(good - i))]]
+    moved = ends[wrong]
+    if not 0 < len(set(moved)) < len(wrong):  # each row ends elsewhere: another diagonal
+        return None
+    # The last row of a block is right where its keys are seen; where they are not, the first one
+    # is wrong, and sees the keys before it.
+    if (moved > wrong + 1).all() and not np.isin(moved - 1, wrong).any():
+        name = "some_diagonal_blocks_unmasked"
+    elif (moved <= wrong).all() and np.isin(moved, wrong).all():
+        name = "some_diagonal_blocks_lost"
+    else:
+        return None
+
+    def seen(run: Run) -> Array:
+        return np.asarray(run.j < ends[run.i])
+
+    return found(name, lambda pipe: pipe.with_rule("causal", seen), ranges(wrong))
+
+
+FITTINGS = (
+    at_first(diagonal_blocks, "some_diagonal_blocks_lost"),
+    at_first(other_segments, "segments_unasked"),
+)

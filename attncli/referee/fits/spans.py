@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors.text import counted
-from attncli.referee.fits.rows import Rows, shown_by
-from attncli.referee.fits.table import Fitting, found, needs_of, told
+from attncli.referee.fits.rows import Rows, as_good, shown_by
+from attncli.referee.fits.table import Fitting, by_entry, found, needs_of
 from attncli.referee.formats import Array, Ints
-from attncli.referee.mistakes.masks import placed
 from attncli.referee.options import placed_at, with_lengths
-from attncli.referee.pipeline import Pipeline, band, causal, keys_of, lengths_of
+from attncli.referee.pipeline import Pipeline, lengths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,50 +27,28 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Run
 
-__all__ = ["FITTINGS", "as_good"]
+__all__ = ["FITTINGS"]
 
 # A number of each batch entry.
 Found = tuple[int, ...]
-# Where spans begin and the key behind their end, one for each number.
+# Where spans begin and the key behind their end.
 Spans = tuple[Ints | int, Ints | int]
-# Numbers that come so much nearer differ only by keys with next to no weight.
-_AS_GOOD = 1.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pattern:
-    """A rule with a number for each batch entry, in the place of what the problem states.
-
-    Attributes
-    ----------
-    right : callable
-        The number of each batch entry that makes the right answer; None where it makes no sense.
-    numbers : callable
-        All that the number may be.
-    instead_of : tuple of str
-        The rules in the place of which the spans stand.
-    spans : callable
-        The problem, the position of a query and the numbers in, a span for each number out.
-    put : callable
-        The pipeline with the numbers that were found, or None.
-    words : callable
-        From these and the problem to what stands in the mistake's meaning.
-    accepts : callable
-        Whether such numbers are no other mistake.
-    shared : bool
-        It is one number for all batch entries.
-    option : callable
-    """
+    """A rule with a number for each batch entry, in the place of what the problem states."""
 
     name: str
+    # The number of each batch entry that makes the right answer; None where it makes no sense.
     right: Callable[[Problem], Found | None]
-    numbers: Callable[[Problem], Ints]
-    spans: Callable[[Problem, int, Ints], Spans]
-    put: Callable[[Pipeline, Found], Pipeline | None]
+    numbers: Callable[[Problem], Ints]  # all that the number may be
+    # The problem, positions of queries and numbers in, the spans of keys that they see out.
+    spans: Callable[[Problem, Ints, Ints], Spans]
     words: Callable[[Found, Problem], tuple[str, ...]]
-    instead_of: tuple[str, ...] = ()
-    accepts: Callable[[Found, Problem], bool] = lambda *_: True
-    shared: bool = False
+    instead_of: tuple[str, ...] = ()  # the rules in the place of which the spans stand
+    accepts: Callable[[Found, Problem], bool] = lambda *_: True  # numbers are no other mistake
+    shared: bool = False  # it is one number for all batch entries
     option: Callable[[Found, Problem], str] = lambda *_: ""
 
 
@@ -84,9 +61,19 @@ def spanned(pattern: Pattern, cases: Sequence[Case]) -> Mistake | None:
     numbers = _found(pattern, cases, right)
     if numbers is None or numbers == right or not pattern.accepts(numbers, problem):
         return None
+
+    def seen(run: Run) -> Array:
+        position = run.i + run.by_entry(run.pipe.offsets)
+        first, end = pattern.spans(problem, position, run.by_entry(numbers))
+        return np.asarray((first <= run.j) & (run.j < end))
+
+    def change(pipe: Pipeline) -> Pipeline:
+        kept = {name: rule for name, rule in pipe.rules.items() if name not in pattern.instead_of}
+        return pipe.but(rules=kept | {pattern.name: seen})
+
     return found(
         pattern.name,
-        lambda pipe: pattern.put(pipe, numbers),
+        change,
         *pattern.words(numbers, problem),
         option=lambda problem: pattern.option(numbers, problem),
     )
@@ -99,9 +86,8 @@ def _found(pattern: Pattern, cases: Sequence[Case], right: Found) -> Found | Non
     rows = [Rows(case, pattern.instead_of) for case in cases]
 
     def errors_of(look: Rows, b: int, i: int) -> Array:
-        position = look.first_query + i + problem.visible.offset(b)
+        position = np.array(look.first_query + i + problem.visible.offset(b))
         first, end = pattern.spans(problem, position, numbers)
-        work.spend(numbers.size)
         spans = (np.broadcast_to(np.clip(side, 0, keys), numbers.shape) for side in (first, end))
         return look.errors_of(b, i, *spans)
 
@@ -123,13 +109,6 @@ def _nearest(errors: list[Array], numbers: Ints, right: int) -> int | None:
         return right
     good = numbers[as_good(np.mean(errors, axis=0))]
     return int(good[np.argmin(np.abs(good - right))]) if good.size else None
-
-
-def as_good(errors: Array) -> Ints:
-    """Return the places of the least error and of those about as small; of none if all is off."""
-    least = float(errors.min(initial=np.inf))
-    good = errors <= _AS_GOOD * least if np.isfinite(least) else np.zeros(0, np.bool_)
-    return np.flatnonzero(good)
 
 
 # What problems state, and the spans that other numbers give.
@@ -158,7 +137,7 @@ def _without_band(problem: Problem) -> bool:
     return not _has_band(problem) and problem.shape[2] > 1
 
 
-def _diagonal(problem: Problem, position: int, numbers: Ints) -> Spans:
+def _diagonal(problem: Problem, position: Ints, numbers: Ints) -> Spans:
     """Return the keys that a query sees at another position; causal where no rule is stated."""
     visible = problem.visible
     left, right = visible.window or (None, None)
@@ -169,19 +148,11 @@ def _diagonal(problem: Problem, position: int, numbers: Ints) -> Spans:
     return first, problem.shape[3] if right is None else there + right + 1
 
 
-def _windowed(problem: Problem, position: int, numbers: Ints) -> Spans:
+def _windowed(problem: Problem, position: Ints, numbers: Ints) -> Spans:
     """Return the keys in windows that reach so far to the left, or to both sides."""
     left, right = problem.visible.window or (None, None)
     reach = numbers if left == right else problem.shape[3] if right is None else right
     return position - numbers, position + reach + 1
-
-
-def _with_window(pipe: Pipeline, numbers: Found) -> Pipeline:
-    left, right = pipe.problem.visible.window or (None, None)
-    reach = 0 if pipe.problem.visible.causal else numbers[0]
-    return pipe.with_rule(
-        "window", band(numbers[0], reach if left == right else right, pipe.offsets)
-    )
 
 
 def _in_reach(steps: Found, problem: Problem) -> bool:
@@ -202,40 +173,17 @@ def _offsets(steps: Found, problem: Problem) -> Found:
     return tuple(problem.visible.offset(b) + step for b, step in enumerate(steps))
 
 
-def _with_prefix(pipe: Pipeline, prefixes: Found) -> Pipeline | None:
-    own = pipe.rules.get("causal")
-    if own is None:
-        return None
-    return pipe.with_rule("causal", lambda run: run.called(own) | (run.j < run.by_entry(prefixes)))
-
-
-def _with_chunks(pipe: Pipeline, sizes: Found) -> Pipeline:
-    def same(run: Run) -> Array:
-        return np.asarray(run.j // sizes[0] == (run.i + run.by_entry(pipe.offsets)) // sizes[0])
-
-    return pipe.with_rule("window", same)
-
-
 # Words.
 
 
-def _by_entry(numbers: Found, say: Callable[[int], str], verb: str) -> str:
-    """Say the number of each batch entry; once where it is the same in all."""
-    if len(set(numbers)) == 1:
-        return say(numbers[0])
-    return told(((f"batch entry {b}", say(n)) for b, n in enumerate(numbers)), verb)
-
-
 def _count_told(numbers: Found, problem: Problem) -> tuple[str, ...]:
-    return (_by_entry(numbers, lambda n: f"{n} of {problem.shape[3]} keys", "has"),)
+    return (by_entry([f"{n} of {problem.shape[3]} keys" for n in numbers], "has"),)
 
 
 def _stands(steps: Found, problem: Problem) -> tuple[str, ...]:
     """Say where the queries of batch entries stand."""
-    there = _by_entry(
-        _offsets(steps, problem), lambda n: f"key i {'−' if n < 0 else '+'} {abs(n)}", "at"
-    )
-    return (there,)
+    there = [f"key i {'−' if n < 0 else '+'} {abs(n)}" for n in _offsets(steps, problem)]
+    return (by_entry(there, "at"),)
 
 
 LENGTHS = Pattern(
@@ -244,7 +192,6 @@ LENGTHS = Pattern(
     numbers=_lengths,
     instead_of=("kv_lengths",),
     spans=lambda _, __, numbers: (0, numbers),
-    put=lambda pipe, lengths: pipe.with_rule("kv_lengths", keys_of(lengths)),
     words=_count_told,
     option=partial(with_lengths, moved=False),
 )
@@ -254,7 +201,6 @@ OFFSET = Pattern(
     numbers=_steps,
     instead_of=("causal", "window"),
     spans=_diagonal,
-    put=lambda pipe, steps: placed(pipe, _offsets(steps, pipe.problem)),
     words=_stands,
     accepts=_in_reach,
     option=lambda steps, problem: placed_at(_offsets(steps, problem), problem),
@@ -265,7 +211,6 @@ WINDOW = Pattern(
     numbers=lambda problem: np.arange(problem.shape[3] + 1),
     instead_of=("window",),
     spans=_windowed,
-    put=_with_window,
     words=lambda numbers, problem: (str(numbers[0]), str(_reach(problem))),
     shared=True,
 )
@@ -283,9 +228,6 @@ PATTERNS = (
         ),
         numbers=_lengths,
         spans=lambda _, position, numbers: (0, np.minimum(numbers, position + 1)),
-        put=lambda pipe, lengths: pipe.with_rule("kv_lengths", keys_of(lengths)).with_rule(
-            "causal", causal(pipe.offsets)
-        ),
         words=_count_told,
     ),
     Pattern(
@@ -293,8 +235,7 @@ PATTERNS = (
         right=lambda problem: _each(problem, 0),
         numbers=lambda problem: np.arange(problem.shape[3]),
         spans=lambda problem, _, numbers: (numbers, problem.shape[3]),
-        put=lambda pipe, counts: pipe.with_rule("left", lambda run: run.j >= run.by_entry(counts)),
-        words=lambda counts, _: (_by_entry(counts, lambda n: f"the first {n}", "loses"),),
+        words=lambda counts, _: (by_entry([f"the first {n}" for n in counts], "loses"),),
         accepts=lambda counts, p: bool((np.array(counts) < lengths_of(p)).all()),
     ),
     OFFSET,
@@ -302,7 +243,6 @@ PATTERNS = (
         OFFSET,
         name="causal_unasked_at_another_offset",
         right=lambda p: _each(p, max(p.shape[2:]), of=_without_band(p)),
-        put=lambda pipe, steps: placed(pipe, _offsets(steps, pipe.problem), unasked=True),
         option=lambda steps, p: placed_at(_offsets(steps, p), p, causal=True),
     ),
     Pattern(
@@ -313,8 +253,7 @@ PATTERNS = (
         numbers=lambda problem: np.arange(problem.shape[3]),
         instead_of=("causal",),
         spans=lambda _, position, numbers: (0, np.maximum(numbers, position + 1)),
-        put=_with_prefix,
-        words=lambda prefixes, _: (_by_entry(prefixes, lambda n: counted(n, "key"), "has"),),
+        words=lambda prefixes, _: (by_entry([counted(n, "key") for n in prefixes], "has"),),
     ),
     Pattern(
         name="chunks_unasked",
@@ -323,7 +262,6 @@ PATTERNS = (
         numbers=_lengths,
         instead_of=("window",),
         spans=lambda _, position, numbers: (position // numbers * numbers, position + 1),
-        put=_with_chunks,
         words=lambda sizes, _: (str(sizes[0]),),
         # A boundary that no other follows as far behind it is that of two parts of any length.
         accepts=lambda sizes, p: 1 < sizes[0] <= p.shape[3] // 2 and p.shape[2] > 1,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attncli.errors.text import first_few
 from attncli.referee.mistakes.table import Mistake, fields_of, where_it_applies, words_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from attncli.referee.formats import Array
     from attncli.referee.mistakes.table import Change
     from attncli.referee.parts import Case
 
-__all__ = ["WORDS", "Fitting", "at_first", "found", "needs_of", "told"]
+__all__ = ["WORDS", "Fitting", "at_first", "by_entry", "found", "needs_of", "ranges", "told"]
 
 _NAMED = 4
 
@@ -22,22 +25,11 @@ WORDS = words_beside(__file__)
 
 
 class Fitting(NamedTuple):
-    """A way to read a mistake off the numbers of the files.
+    """A way to read a mistake off the numbers of the files."""
 
-    Attributes
-    ----------
-    look : callable
-        Cases in, a mistake out; None where the files hold nothing that can be read, or nothing of
-        the kind.
-    needs : frozenset of str
-        The axes that are whole in these cases: ``batch``, ``heads``, ``rows``.
-    of_part : bool
-        What is found is of its part alone: elsewhere it is read again.
-    """
-
-    look: Callable[[Sequence[Case]], Mistake | None]
-    needs: frozenset[str] = frozenset()
-    of_part: bool = False
+    look: Callable[[Sequence[Case]], Mistake | None]  # None where the files show none of the kind
+    needs: frozenset[str] = frozenset()  # axes that are whole: ``batch``, ``heads``, ``rows``
+    of_part: bool = False  # what is found is of its part alone: elsewhere it is read again
 
 
 def needs_of(name: str) -> frozenset[str]:
@@ -61,3 +53,17 @@ def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
     words = [f"{one} {verb} {other}" for one, other in pairs]
     more = len(words) - _NAMED
     return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def by_entry(words: Sequence[str], verb: str) -> str:
+    """Say something of each batch entry; once where it is true of all."""
+    if len(set(words)) == 1:
+        return words[0]
+    return told(((f"batch entry {b}", one) for b, one in enumerate(words)), verb)
+
+
+def ranges(numbers: Array) -> str:
+    """List numbers, those in a row as one range; the first of many."""
+    runs = groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0])
+    rows = [[number for _, number in run] for _, run in runs]
+    return first_few([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in rows])

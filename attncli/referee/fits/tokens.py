@@ -134,18 +134,9 @@ def _decoded(rows: Rows, b: int, sides: tuple[str, ...]) -> Ints | None:
 
 
 class _Sums:
-    """What the keys of some batch entry would add to the sum of a query, which is 0.
+    """What the keys of the batch entry so many further would add to the sum of a query, which is 0.
 
-    Parameters
-    ----------
-    case : Case
-    by : int
-        Each batch entry reads the keys and values of the entry so many after it.
-
-    Attributes
-    ----------
-    shares : ndarray (B, H, L, S)
-        exp(score) as share of the right denominator.
+    Its shares (B, H, L, S) are exp(score) as share of the right denominator.
     """
 
     def __init__(self, case: Case, by: int = 0) -> None:

@@ -8,26 +8,24 @@ import numpy as np
 
 from attncli.errors.text import counted, first_few
 from attncli.referee.fits.table import Fitting, found
-from attncli.referee.report import Cause
-from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from attncli.referee.formats import Array, Bools
+    from attncli.referee.formats import Bools
     from attncli.referee.mistakes.table import Change, Mistake
-    from attncli.referee.parts import Case, Question
+    from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
     from attncli.referee.run import Outputs, Run
 
-__all__ = ["FITTINGS", "nan_rows_told", "rows_of"]
+__all__ = ["FITTINGS", "nan_rows_told"]
 
 _OUTPUTS = ("context", "weights")
 
 
 def unwritten(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that some rows were not written, or else some columns."""
-    if not all(case.comparable for case in cases):
+    """Return the mistake that some rows were not written, or else some columns; of any size."""
+    if not cases[0].question.comparable:
         return None
     return _empty_lines(cases, -1) or _empty_lines(cases, -2)
 
@@ -39,12 +37,12 @@ def _empty_lines(cases: Sequence[Case], axis: int) -> Mistake | None:
     if not any(mask.any() for mask in masks):
         return None
 
-    def change(pipe: Pipeline) -> Pipeline:
-        return pipe.then("finish" if pipe.output is None else "behind", emptied)
-
     def emptied(run: Run, outputs: Outputs) -> Outputs:
         own = empty.get(run.part, {})
         return outputs | {n: np.where(lines, 0, outputs[n]) for n, lines in own.items()}
+
+    def change(pipe: Pipeline) -> Pipeline:
+        return pipe.then("finish" if pipe.output is None else "behind", emptied)
 
     return _told("row" if axis == -1 else "column", masks, change)
 
@@ -72,44 +70,18 @@ def _told(noun: str, masks: Sequence[Bools], change: Change) -> Mistake:
     if noun == "row" and whole and len({*heads}) == 1 and len(heads[0]) < masks[0].shape[1]:
         noun = "head" if len(heads[0]) == 1 else "heads"
         return found("heads_not_written", change, f"{noun} {first_few([*map(str, heads[0])])}")
-    count, of = sum(int(np.count_nonzero(mask)) for mask in masks), sum(m.size for m in masks)
-    return found(f"{noun}s_not_written", change, _so_many(count, of, noun))
+    return found(f"{noun}s_not_written", change, _so_many(masks, noun))
 
 
-def _so_many(count: int, of: int, noun: str) -> str:
-    return f"{count:,} of {counted(of, noun)}"
+def _so_many(masks: Iterable[Bools], noun: str) -> str:
+    every = np.concatenate([mask.ravel() for mask in masks])
+    return f"{np.count_nonzero(every):,} of {counted(every.size, noun)}"
 
 
-def nan_rows_told(count: int, of: int, *, alone: bool = False) -> Mistake:
-    """Return the mistake that so many rows are NaN, perhaps beside another one."""
+def nan_rows_told(rows: Iterable[Bools], *, alone: bool) -> Mistake:
+    """Return the mistake that these rows are NaN, perhaps beside another one."""
     rest = ", and the others are right" if alone else ""
-    return found("rows_of_nan", lambda _: None, _so_many(count, of, "row"), rest)
-
-
-def rows_of(question: Question, what: str) -> Cause | None:
-    """Return the explanation that all wrong numbers stand in rows of ``nothing`` or of ``nan``.
-
-    None where something else is wrong, too. Of any size: only files and answers are looked at.
-    """
-    marked = {name: question.outputs[name].wrong for name in question.shaped}
-    wrong = {name: each for name, each in marked.items() if each is not None and each.any()}
-    if not question.comparable or not wrong or not set(wrong) <= set(_OUTPUTS):
-        return None
-    rows: list[Bools] = []
-    for name, places in wrong.items():
-        file: Array = question.shaped[name]
-        answer = canonical(question.problem, name, question.outputs[name].answer)
-        odd = np.isnan(file) if what == "nan" else file == 0
-        empty = odd.all(axis=-1, keepdims=True) & (answer != 0).any(axis=-1, keepdims=True)
-        if (places & ~empty).any():
-            return None
-        rows.append(empty)
-    count, of = sum(int(np.count_nonzero(each)) for each in rows), sum(e.size for e in rows)
-    if count == 1 and all(places.shape[-1] == 1 for places in wrong.values()):
-        return None  # one number may be 0 by chance
-    nan = nan_rows_told(count, of, alone=True)
-    told = nan if what == "nan" else _told("row", rows, lambda _: None)
-    return Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
+    return found("rows_of_nan", lambda _: None, _so_many(rows, "row"), rest)
 
 
 FITTINGS = (Fitting(unwritten, of_part=True),)
