@@ -1,6 +1,7 @@
 """Cases: a problem, a wrong output, and the names that are right for it.
 
-A family is a table: its rows are ``"name": function of Given``, which returns the wrong output.
+A family is a table: its rows are ``"name": function of Given``, which returns the wrong output, or
+which keys each query sees.
 What stands before `` @ `` in a row's name is what a referee should say: names that are all right
 are separated by ``|``, and two mistakes at once by ``+``. ``passes`` is for outputs that are right.
 """
@@ -33,30 +34,16 @@ SHAPE = (2, 4, 6, 8)
 
 @dataclass(frozen=True)
 class Case:
-    """One problem and one output of it.
+    """One problem and one output of it."""
 
-    Attributes
-    ----------
-    name : str
-        Part, family and row.
-    part : str
-        What is wrong: scale, mask, rope, …
-    names : frozenset of frozenset of str
-        Each is the parts of a name that is right; empty where the output is right.
-    make : callable
-        Returns the problem, the output and options of the check, by the seed.
-    stated : callable
-        Returns the arrays and the options that the problem is posed with; None where the case makes
-        its own.
-    later : bool
-        Today's referee does not name it.
-    """
-
-    name: str
-    part: str
+    name: str  # part, family and row
+    part: str  # what is wrong: scale, mask, rope, …
+    # Each is the parts of a name that is right; empty where the output is right.
     names: frozenset[frozenset[str]]
+    # From the seed to the problem, the output and options of the check.
     make: Callable[[int], tuple[Any, Any, dict[str, Any]]]
-    later: bool = False
+    later: bool = False  # today's referee does not name it
+    # The arrays and options that the problem is posed with; None where the case makes its own.
     stated: Callable[[int], tuple[Any, dict[str, Any]]] | None = None
 
     def report(self, seed: int = 0, **options: Any) -> Any:
@@ -169,6 +156,8 @@ def family(
             given = _given(seed, row, all_shapes, options, inputs or dtype, change)
             with np.errstate(all="ignore"):
                 wrong = function(given)
+                if getattr(wrong, "dtype", None) in (bool, np.bool_):
+                    wrong = given.attend(wrong)
             wrong = wrong if isinstance(wrong, dict) or output == "context" else {output: wrong}
             asked = (
                 given.inputs if given.options.pop("no_value", None) is None else given.inputs[:2]

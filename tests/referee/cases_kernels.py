@@ -11,14 +11,14 @@ for _size in (8, 16, 32):
     family(
         f"tiles/{_size}",
         {
-            f"causal_by_blocks_of_{_size}": lambda g, n=_size: g.attend(g.j // n <= g.i // n),
+            f"causal_by_blocks_of_{_size}": lambda g, n=_size: g.j // n <= g.i // n,
             f"diagonal_block_of_{_size}_twice": lambda g, n=_size: _weighted(
                 g, np.where(g.j // n == g.i // n, 2, 1) * g.tril
             ),
             f"zeros_in_causal_blocks_of_{_size}": lambda g, n=_size: _zeros_in_tiles(g, n),
-            f"diagonal_block_of_{_size}_lost": lambda g, n=_size: g.attend(g.j < g.i // n * n),
-            f"causal_in_first_block_of_{_size}": lambda g, n=_size: g.attend(g.tril | (g.j >= n)),
-            f"causal_within_blocks_of_{_size}": lambda g, n=_size: g.attend(g.j % n <= g.i % n),
+            f"diagonal_block_of_{_size}_lost": lambda g, n=_size: g.j < g.i // n * n,
+            f"causal_in_first_block_of_{_size}": lambda g, n=_size: g.tril | (g.j >= n),
+            f"causal_within_blocks_of_{_size}": lambda g, n=_size: g.j % n <= g.i % n,
         },
         shapes=TILES,
         options={"causal": True},
@@ -43,10 +43,10 @@ def _zeros_in_tiles(g, size):
 family(
     "tiles/some",
     {
-        "some_diagonal_blocks_unmasked": lambda g: g.attend(g.tril | _diagonal(g, 8, [2, 3, 6])),
-        "some_diagonal_blocks_lost": lambda g: g.attend(g.tril & ~_diagonal(g, 8, [3, 5])),
+        "some_diagonal_blocks_unmasked": lambda g: g.tril | _diagonal(g, 8, [2, 3, 6]),
+        "some_diagonal_blocks_lost": lambda g: g.tril & ~_diagonal(g, 8, [3, 5]),
         "rows_not_written": lambda g: _zeroed(g.attend(g.tril), np.s_[:, :, 64:]),
-        "passes": lambda g: g.attend(g.tril),
+        "passes": lambda g: g.tril,
     },
     shapes=(1, 2, 72, 8),
     options={"causal": True},
@@ -69,7 +69,7 @@ family(
         "values_late_by_a_block_of_16": lambda g: g.attend(
             v=g.v[:, :, np.where(g.j < 16, g.j, g.j - 16)]
         ),
-        "last_block_of_16_lost|last_block_of_8_lost": lambda g: g.attend(g.j < 48),
+        "last_block_of_16_lost|last_block_of_8_lost": lambda g: g.j < 48,
         "value_columns_of_first_32": lambda g: g.attend()[..., np.arange(64) % 32],
         "columns_not_written": lambda g: _zeroed(g.attend(), np.s_[..., 32:]),
     },
@@ -77,11 +77,7 @@ family(
 )
 family(
     "tiles/128",
-    {
-        "last_block_of_128_lost|last_block_of_64_lost|last_block_of_32_lost": lambda g: g.attend(
-            g.j < 128
-        )
-    },
+    {"last_block_of_128_lost|last_block_of_64_lost|last_block_of_32_lost": lambda g: g.j < 128},
     shapes=((1, 1, 3, 8), (1, 1, 150, 8)),
 )
 
@@ -149,8 +145,8 @@ family(
 family(
     "splits/positions",
     {
-        "splits_of_2_own_positions": lambda g: g.attend(g.j % 24 <= g.i),
-        "splits_of_4_own_positions": lambda g: g.attend(g.j % 12 <= g.i),
+        "splits_of_2_own_positions": lambda g: g.j % 24 <= g.i,
+        "splits_of_4_own_positions": lambda g: g.j % 12 <= g.i,
     },
     shapes=(1, 2, 48, 16),
     options={"causal": True},
@@ -209,15 +205,15 @@ family(
         "last_slot_unwritten": lambda g: _slot(g, "k", "v"),
         "last_key_unwritten": lambda g: _slot(g, "k"),
         "last_value_unwritten": lambda g: _slot(g, "v"),
-        "last_key_lost": lambda g: g.attend(g.j < 29),
-        "first_key_lost": lambda g: g.attend(g.j > 0),
+        "last_key_lost": lambda g: g.j < 29,
+        "first_key_lost": lambda g: g.j > 0,
         "last_key_lost+unscaled": lambda g: g.attend(g.j < 29, scale=1),
         "empty_page": lambda g: g.attend(k=_emptied(g.k, 8, 16), v=_emptied(g.v, 8, 16)),
         "empty_page @ values": lambda g: g.attend(v=_emptied(g.v, 5, 11)),
         "misread_pages|counted_keys": lambda g: _ordered(g, [*range(29), 28]),
         "misread_pages|counted_keys @ once more": lambda g: _ordered(g, [*range(30), 29]),
         "misread_pages|counted_keys @ not at all": lambda g: _ordered(g, [*range(28), 29]),
-        "window_unasked|padding_on_the_left_unasked": lambda g: g.attend(g.j >= 22),
+        "window_unasked|padding_on_the_left_unasked": lambda g: g.j >= 22,
     },
     shapes=((2, 4, 1, 8), (2, 2, 30, 8)),
 )
@@ -251,7 +247,7 @@ family(
         "misread_pages @ another entry": lambda g: _pages(g, {3: (1, 3)}),
         "misread_pages @ two": lambda g: _pages(g, {3: (0, 5), 9: (0, 10)}),
         "empty_page": lambda g: g.attend(k=_emptied(g.k, 16, 32), v=_emptied(g.v, 16, 32)),
-        "last_key_lost": lambda g: g.attend(g.j < 95),
+        "last_key_lost": lambda g: g.j < 95,
         "unscaled": lambda g: g.attend(scale=1),
     },
     shapes=((2, 4, 2, 16), (2, 4, 96, 16)),
@@ -261,7 +257,7 @@ family(
     {
         "misread_pages": lambda g: _pages(g, {3: (0, 5)}),
         "last_slot_unwritten": lambda g: _slot(g, "k", "v"),
-        "last_key_lost": lambda g: g.attend(g.j < 95),
+        "last_key_lost": lambda g: g.j < 95,
     },
     shapes=((2, 4, 1, 16), (2, 4, 96, 16)),
     dtype="float16",

@@ -29,12 +29,12 @@ def _soft(g, scores):
 family(
     "mask",
     {
-        "passes": lambda g: g.attend(g["mask"]),
+        "passes": lambda g: g["mask"],
         "mask_ignored": lambda g: g.attend(),
-        "mask_inverted": lambda g: g.attend(~g["mask"]),
+        "mask_inverted": lambda g: ~g["mask"],
         "mask_added": lambda g: softmax(g.scores() + g["mask"]) @ g.v,
         "mask_multiplied": lambda g: softmax(g.scores() * g["mask"]) @ g.v,
-        "mask_transposed": lambda g: g.attend(g["mask"].T),
+        "mask_transposed": lambda g: g["mask"].T,
         "hidden_after_softmax": lambda g: (softmax(g.scores()) * g["mask"]) @ g.v,
         "hidden_positive": lambda g: softmax(np.where(g["mask"], g.scores(), 1e9)) @ g.v,
         "mask_ignored+unscaled": lambda g: g.attend(scale=1),
@@ -47,10 +47,10 @@ family(
 family(
     "mask/shifted",
     {
-        "mask_of_next_key": lambda g: g.attend(np.roll(g["mask"].ravel(), -1).reshape(12, 12)),
-        "mask_of_previous_key": lambda g: g.attend(np.roll(g["mask"].ravel(), 1).reshape(12, 12)),
-        "mask_of_next_query": lambda g: g.attend(np.roll(g["mask"], -1, axis=0)),
-        "mask_of_previous_query": lambda g: g.attend(np.roll(g["mask"], 1, axis=0)),
+        "mask_of_next_key": lambda g: np.roll(g["mask"].ravel(), -1).reshape(12, 12),
+        "mask_of_previous_key": lambda g: np.roll(g["mask"].ravel(), 1).reshape(12, 12),
+        "mask_of_next_query": lambda g: np.roll(g["mask"], -1, axis=0),
+        "mask_of_previous_query": lambda g: np.roll(g["mask"], 1, axis=0),
     },
     shapes=(2, 4, 12, 8),
     options=lambda r: {"mask": _mask(r, 12, 12)},
@@ -58,10 +58,10 @@ family(
 family(
     "mask/axes",
     {
-        "mask_of_first_batch": lambda g: g.attend(g["mask"][:1]),
-        "mask_of_first_head": lambda g: g.attend(g["mask"][:, :1]),
-        "mask_of_first_query": lambda g: g.attend(g["mask"][:, :, :1]),
-        "mask_batch_for_head": lambda g: g.attend(g["mask"].swapaxes(0, 1)),
+        "mask_of_first_batch": lambda g: g["mask"][:1],
+        "mask_of_first_head": lambda g: g["mask"][:, :1],
+        "mask_of_first_query": lambda g: g["mask"][:, :, :1],
+        "mask_batch_for_head": lambda g: g["mask"].swapaxes(0, 1),
     },
     shapes=(3, 3, 6, 8),
     options=lambda r: {"mask": _mask(r, 3, 3, 6, 6)},
@@ -69,10 +69,8 @@ family(
 family(
     "mask/entries",
     {
-        "mask_tiled_over_heads": lambda g: g.attend(
-            np.tile(g["mask"][:, 0], (4, 1, 1)).reshape(3, 4, 6, 6)
-        ),
-        "mask_of_first_batch": lambda g: g.attend(g["mask"][:1]),
+        "mask_tiled_over_heads": lambda g: np.tile(g["mask"][:, 0], (4, 1, 1)).reshape(3, 4, 6, 6),
+        "mask_of_first_batch": lambda g: g["mask"][:1],
     },
     shapes=(3, 4, 6, 8),
     options=lambda r: {"mask": _mask(r, 3, 1, 6, 6)},
@@ -97,7 +95,7 @@ family(
 family(
     "mask/blind",
     {
-        "passes": lambda g: g.attend(g["mask"]),
+        "passes": lambda g: g["mask"],
         "blind_rows_nan": lambda g: softmax(np.where(g["mask"], g.scores(), -np.inf)) @ g.v,
         "hidden_finite": lambda g: softmax(np.where(g["mask"], g.scores(), -1e9)) @ g.v,
         "unscaled+blind_rows_nan": lambda g: (
@@ -114,7 +112,7 @@ family(
     {
         "hidden_finite": lambda g: softmax(np.where(g["mask"], g.scores(), -1e9)) @ g.v,
         "mask_ignored": lambda g: g.attend(),
-        "mask_inverted": lambda g: g.attend(~g["mask"]),
+        "mask_inverted": lambda g: ~g["mask"],
         "unscaled": lambda g: g.attend(g["mask"], scale=1),
     },
     shapes=(2, 3, 7, 8),
@@ -128,20 +126,18 @@ _Q = PADS[:, None, :, None]
 family(
     "padding",
     {
-        "passes": lambda g: g.attend(_P),
+        "passes": lambda g: _P,
         "key_padding_mask_ignored": lambda g: g.attend(),
-        "key_padding_mask_inverted": lambda g: g.attend(~_P),
-        "key_padding_mask_on_queries": lambda g: g.attend(_Q),
-        "key_padding_mask_on_queries_too": lambda g: g.attend(_Q & _P),
+        "key_padding_mask_inverted": lambda g: ~_P,
+        "key_padding_mask_on_queries": lambda g: _Q,
+        "key_padding_mask_on_queries_too": lambda g: _Q & _P,
         "key_padding_mask_on_queries+hidden_finite": lambda g: (
             softmax(np.where(_Q, g.scores(), -1e9)) @ g.v
         ),
         "key_padding_mask_added": lambda g: softmax(g.scores() + _P) @ g.v,
         "key_padding_mask_multiplied": lambda g: softmax(g.scores() * _P) @ g.v,
-        "key_padding_mask_tiled_over_heads": lambda g: g.attend(
-            np.tile(PADS, (4, 1)).reshape(2, 4, 1, 6)
-        ),
-        "key_padding_mask_mirrored": lambda g: g.attend(_P[..., ::-1]),
+        "key_padding_mask_tiled_over_heads": lambda g: np.tile(PADS, (4, 1)).reshape(2, 4, 1, 6),
+        "key_padding_mask_mirrored": lambda g: _P[..., ::-1],
         "key_padding_mask_ignored+unscaled": lambda g: g.attend(scale=1),
         "key_padding_mask_inverted+unscaled": lambda g: g.attend(~_P, scale=1),
     },
@@ -150,10 +146,8 @@ family(
 family(
     "padding/left",
     {
-        "passes": lambda g: g.attend(g.j >= np.array([3, 1])[:, None, None, None]),
-        "key_padding_mask_mirrored": lambda g: g.attend(
-            g.j < np.array([9, 11])[:, None, None, None]
-        ),
+        "passes": lambda g: g.j >= np.array([3, 1])[:, None, None, None],
+        "key_padding_mask_mirrored": lambda g: g.j < np.array([9, 11])[:, None, None, None],
     },
     shapes=(2, 4, 12, 8),
     options={"key_padding_mask": np.arange(12) >= np.array([[3], [1]])},
@@ -162,10 +156,8 @@ _MASKS = np.array([[1, 1, 0, 1, 1, 0, 0, 1], [1] * 8, [0, 1] * 4], bool)
 family(
     "padding/entries",
     {
-        "key_padding_mask_of_first_entry": lambda g: g.attend(_MASKS[:1, None, None]),
-        "key_padding_mask_of_next_entry": lambda g: g.attend(
-            np.roll(_MASKS, -1, axis=0)[:, None, None]
-        ),
+        "key_padding_mask_of_first_entry": lambda g: _MASKS[:1, None, None],
+        "key_padding_mask_of_next_entry": lambda g: np.roll(_MASKS, -1, axis=0)[:, None, None],
     },
     shapes=(3, 2, 8, 4),
     options={"key_padding_mask": _MASKS},
@@ -173,18 +165,18 @@ family(
 family(
     "padding/unasked",
     {
-        "padding_unasked": lambda g: g.attend(_ends(20, 17) > g.j),
-        "causal_and_padding_unasked": lambda g: g.attend((_ends(20, 17) > g.j) & g.tril),
-        "padding_on_the_left_unasked": lambda g: g.attend(g.j >= _ends(5, 2)),
+        "padding_unasked": lambda g: _ends(20, 17) > g.j,
+        "causal_and_padding_unasked": lambda g: (_ends(20, 17) > g.j) & g.tril,
+        "padding_on_the_left_unasked": lambda g: g.j >= _ends(5, 2),
     },
     shapes=(2, 4, 24, 16),
 )
 family(
     "padding/causal",
     {
-        "padding_unasked": lambda g: g.attend((_ends(20, 17) > g.j) & g.tril),
-        "padding_on_the_left_unasked": lambda g: g.attend((g.j >= _ends(5, 2)) & g.tril),
-        "prefix_unasked": lambda g: g.attend((g.j < 8) | g.tril),
+        "padding_unasked": lambda g: (_ends(20, 17) > g.j) & g.tril,
+        "padding_on_the_left_unasked": lambda g: (g.j >= _ends(5, 2)) & g.tril,
+        "prefix_unasked": lambda g: (g.j < 8) | g.tril,
     },
     shapes=(2, 4, 24, 16),
     options={"causal": True},
@@ -199,14 +191,14 @@ _L = _ends(4, 5)
 family(
     "lengths",
     {
-        "passes": lambda g: g.attend(g.j < _L),
+        "passes": lambda g: g.j < _L,
         "kv_lengths_ignored": lambda g: g.attend(),
-        "lengths_one_short": lambda g: g.attend(g.j < _L - 1),
-        "lengths_one_long": lambda g: g.attend(g.j < _L + 1),
-        "kv_lengths_on_queries": lambda g: g.attend(_Q),
-        "kv_lengths_on_queries_too": lambda g: g.attend(_Q & _P),
-        "kv_lengths_inverted": lambda g: g.attend(~_P),
-        "padding_on_the_left": lambda g: g.attend(g.j >= 6 - _L),
+        "lengths_one_short": lambda g: g.j < _L - 1,
+        "lengths_one_long": lambda g: g.j < _L + 1,
+        "kv_lengths_on_queries": lambda g: _Q,
+        "kv_lengths_on_queries_too": lambda g: _Q & _P,
+        "kv_lengths_inverted": lambda g: ~_P,
+        "padding_on_the_left": lambda g: g.j >= 6 - _L,
         "kv_lengths_ignored+unscaled": lambda g: g.attend(scale=1),
         "lengths_one_long+unscaled": lambda g: g.attend(g.j < _L + 1, scale=1),
     },
@@ -216,10 +208,10 @@ _E = _ends(3, 6, 2)
 family(
     "lengths/entries",
     {
-        "lengths_of_longest": lambda g: g.attend(g.j < 6),
-        "kv_lengths_of_first_entry": lambda g: g.attend(g.j < 3),
-        "kv_lengths_of_next_entry": lambda g: g.attend(np.roll(_E, -1, axis=0) > g.j),
-        "other_lengths": lambda g: g.attend(_ends(5, 6, 4) > g.j),
+        "lengths_of_longest": lambda g: g.j < 6,
+        "kv_lengths_of_first_entry": lambda g: g.j < 3,
+        "kv_lengths_of_next_entry": lambda g: np.roll(_E, -1, axis=0) > g.j,
+        "other_lengths": lambda g: _ends(5, 6, 4) > g.j,
     },
     shapes=(3, 2, 8, 4),
     options={"kv_lengths": [3, 6, 2]},
@@ -243,9 +235,9 @@ _T = _ends(3, 13)
 family(
     "lengths/blocks",
     {
-        "lengths_up_to_16": lambda g: g.attend(_ends(176, 208) > g.j),
-        "lengths_down_to_16": lambda g: g.attend(_ends(160, 192) > g.j),
-        "lengths_up_to_64": lambda g: g.attend(_ends(192, 256) > g.j),
+        "lengths_up_to_16": lambda g: _ends(176, 208) > g.j,
+        "lengths_down_to_16": lambda g: _ends(160, 192) > g.j,
+        "lengths_up_to_64": lambda g: _ends(192, 256) > g.j,
     },
     shapes=((2, 4, 1, 8), (2, 4, 300, 8)),
     options={"kv_lengths": [165, 207]},
@@ -259,15 +251,15 @@ family(
 family(
     "causal",
     {
-        "passes": lambda g: g.attend(g.tril),
+        "passes": lambda g: g.tril,
         "causal_missing": lambda g: g.attend(),
-        "diagonal_hidden": lambda g: g.attend(g.j < g.i),
+        "diagonal_hidden": lambda g: g.j < g.i,
         "diagonal_hidden+blind_rows_nan": lambda g: (
             softmax(np.where(g.j < g.i, g.scores(), -np.inf)) @ g.v
         ),
-        "causal_one_late": lambda g: g.attend(g.j <= g.i + 1),
-        "causal_reversed": lambda g: g.attend(g.j >= g.i),
-        "causal_inverted": lambda g: g.attend(g.j > g.i),
+        "causal_one_late": lambda g: g.j <= g.i + 1,
+        "causal_reversed": lambda g: g.j >= g.i,
+        "causal_inverted": lambda g: g.j > g.i,
         "causal_inverted+hidden_finite": lambda g: (
             softmax(np.where(g.tril, -1e9, g.scores())) @ g.v
         ),
@@ -276,7 +268,7 @@ family(
         ),
         "causal_added": lambda g: softmax(g.scores() + g.tril) @ g.v,
         "causal_multiplied": lambda g: softmax(g.scores() * g.tril) @ g.v,
-        "another_offset": lambda g: g.attend(g.j <= g.i + 3),
+        "another_offset": lambda g: g.j <= g.i + 3,
         "unscaled+causal_missing": lambda g: g.attend(scale=1),
         "unscaled": lambda g: g.attend(g.tril, scale=1),
         "unscaled+diagonal_hidden": lambda g: g.attend(g.j < g.i, scale=1),
@@ -293,10 +285,10 @@ for _dtype in ("float64", "float16", "bfloat16"):
     family(
         f"causal/{_dtype}",
         {
-            "passes": lambda g: g.attend(g.tril),
+            "passes": lambda g: g.tril,
             "causal_missing": lambda g: g.attend(),
-            "diagonal_hidden": lambda g: g.attend(g.j < g.i),
-            "causal_one_late": lambda g: g.attend(g.j <= g.i + 1),
+            "diagonal_hidden": lambda g: g.j < g.i,
+            "causal_one_late": lambda g: g.j <= g.i + 1,
             "unscaled+causal_missing": lambda g: g.attend(scale=1),
         },
         shapes=(2, 4, 16, 16),
@@ -307,9 +299,9 @@ family(
     "causal/slices",
     {
         "causal_missing": lambda g: g.attend(),
-        "diagonal_hidden": lambda g: g.attend(g.j < g.i),
-        "causal_one_late": lambda g: g.attend(g.j <= g.i + 1),
-        "causal_inverted": lambda g: g.attend(g.j > g.i),
+        "diagonal_hidden": lambda g: g.j < g.i,
+        "causal_one_late": lambda g: g.j <= g.i + 1,
+        "causal_inverted": lambda g: g.j > g.i,
     },
     shapes=(1, 2, 190, 8),
     options={"causal": True},
@@ -317,9 +309,9 @@ family(
 family(
     "causal/unasked",
     {
-        "causal_unasked": lambda g: g.attend(g.tril),
-        "causal_unasked_strict": lambda g: g.attend(g.j < g.i),
-        "causal_unasked_at_another_offset": lambda g: g.attend(g.j <= g.i + 3),
+        "causal_unasked": lambda g: g.tril,
+        "causal_unasked_strict": lambda g: g.j < g.i,
+        "causal_unasked_at_another_offset": lambda g: g.j <= g.i + 3,
         "causal_unasked+unscaled": lambda g: g.attend(g.tril, scale=1),
     },
     shapes=(2, 4, 24, 16),
@@ -328,7 +320,7 @@ _WIDE = ((2, 2, 4, 8), (2, 2, 7, 8))
 family(
     "causal/align top-left",
     {
-        "causal_bottom_right": lambda g: g.attend(g.j <= g.i + 3),
+        "causal_bottom_right": lambda g: g.j <= g.i + 3,
         "causal_missing": lambda g: g.attend(),
         "causal_bottom_right+unscaled": lambda g: g.attend(g.j <= g.i + 3, scale=1),
     },
@@ -338,10 +330,10 @@ family(
 family(
     "causal/align bottom-right",
     {
-        "passes": lambda g: g.attend(g.j <= g.i + 3),
-        "causal_top_left": lambda g: g.attend(g.tril),
+        "passes": lambda g: g.j <= g.i + 3,
+        "causal_top_left": lambda g: g.tril,
         "causal_missing": lambda g: g.attend(),
-        "diagonal_hidden": lambda g: g.attend(g.j < g.i + 3),
+        "diagonal_hidden": lambda g: g.j < g.i + 3,
         "causal_top_left+unscaled": lambda g: g.attend(g.tril, scale=1),
     },
     shapes=_WIDE,
@@ -349,26 +341,24 @@ family(
 )
 family(
     "causal/offset",
-    {"causal_top_left": lambda g: g.attend(g.tril)},
+    {"causal_top_left": lambda g: g.tril},
     shapes=_WIDE,
     options={"causal": True, "query_offset": 2},
 )
 family(
     "causal/unasked other length",
     {
-        "causal_unasked": lambda g: g.attend(g.tril),
-        "causal_unasked_bottom_right": lambda g: g.attend(g.j <= g.i + 3),
+        "causal_unasked": lambda g: g.tril,
+        "causal_unasked_bottom_right": lambda g: g.j <= g.i + 3,
     },
     shapes=_WIDE,
 )
 family(
     "causal/padding",
     {
-        "causal_bottom_right_of_padding": lambda g: g.attend(
-            (_ends(5, 7) > g.j) & (g.j <= g.i + 3)
-        ),
-        "causal_missing": lambda g: g.attend(_ends(5, 7) > g.j),
-        "passes": lambda g: g.attend((_ends(5, 7) > g.j) & (g.j <= g.i + _ends(5, 7) - 4)),
+        "causal_bottom_right_of_padding": lambda g: (_ends(5, 7) > g.j) & (g.j <= g.i + 3),
+        "causal_missing": lambda g: _ends(5, 7) > g.j,
+        "passes": lambda g: (_ends(5, 7) > g.j) & (g.j <= g.i + _ends(5, 7) - 4),
     },
     shapes=_WIDE,
     options={"causal": True, "causal_align": "bottom-right", "kv_lengths": [5, 7]},
@@ -376,10 +366,10 @@ family(
 family(
     "causal/two rules",
     {
-        "rules_joined_by_or": lambda g: g.attend(_R | g.tril),
-        "causal_inverted": lambda g: g.attend(_R & ~g.tril),
-        "causal_missing": lambda g: g.attend(_R),
-        "key_padding_mask_ignored": lambda g: g.attend(g.tril),
+        "rules_joined_by_or": lambda g: _R | g.tril,
+        "causal_inverted": lambda g: _R & ~g.tril,
+        "causal_missing": lambda g: _R,
+        "key_padding_mask_ignored": lambda g: g.tril,
     },
     options={"causal": True, "key_padding_mask": np.arange(6) < np.array([[4], [3]])},
 )
@@ -437,21 +427,21 @@ def _band(g, left, right, offset=0):
 family(
     "window",
     {
-        "passes": lambda g: g.attend(_band(g, 4, 3)),
+        "passes": lambda g: _band(g, 4, 3),
         "window_ignored": lambda g: g.attend(),
-        "window_left_short": lambda g: g.attend(_band(g, 3, 3)),
-        "window_left_long": lambda g: g.attend(_band(g, 5, 3)),
-        "window_right_short": lambda g: g.attend(_band(g, 4, 2)),
-        "window_right_long": lambda g: g.attend(_band(g, 4, 4)),
-        "window_both_short": lambda g: g.attend(_band(g, 3, 2)),
-        "window_both_long": lambda g: g.attend(_band(g, 5, 4)),
-        "window_one_sided|causal_unasked": lambda g: g.attend(_band(g, 4, 0)),
-        "window_left_only": lambda g: g.attend(_band(g, 4, 20)),
-        "window_right_only": lambda g: g.attend(_band(g, 20, 3)),
-        "window_halved": lambda g: g.attend(_band(g, 2, 1)),
-        "window_swapped": lambda g: g.attend(_band(g, 3, 4)),
-        "window_inverted": lambda g: g.attend(~_band(g, 4, 3)),
-        "another_window": lambda g: g.attend(_band(g, 8, 3)),
+        "window_left_short": lambda g: _band(g, 3, 3),
+        "window_left_long": lambda g: _band(g, 5, 3),
+        "window_right_short": lambda g: _band(g, 4, 2),
+        "window_right_long": lambda g: _band(g, 4, 4),
+        "window_both_short": lambda g: _band(g, 3, 2),
+        "window_both_long": lambda g: _band(g, 5, 4),
+        "window_one_sided|causal_unasked": lambda g: _band(g, 4, 0),
+        "window_left_only": lambda g: _band(g, 4, 20),
+        "window_right_only": lambda g: _band(g, 20, 3),
+        "window_halved": lambda g: _band(g, 2, 1),
+        "window_swapped": lambda g: _band(g, 3, 4),
+        "window_inverted": lambda g: ~_band(g, 4, 3),
+        "another_window": lambda g: _band(g, 8, 3),
         "window_ignored+unscaled": lambda g: g.attend(scale=1),
         "window_left_short+unscaled": lambda g: g.attend(_band(g, 3, 3), scale=1),
     },
@@ -461,16 +451,16 @@ family(
 family(
     "window/causal",
     {
-        "passes": lambda g: g.attend(_band(g, 5, 0)),
-        "window_ignored|window_right_only": lambda g: g.attend(g.tril),
-        "window_left_short": lambda g: g.attend(_band(g, 4, 0)),
-        "window_left_long": lambda g: g.attend(_band(g, 6, 0)),
-        "window_symmetric": lambda g: g.attend(_band(g, 5, 5)),
-        "another_window": lambda g: g.attend(_band(g, 9, 0)),
-        "window_first_key": lambda g: g.attend(_band(g, 5, 0) | ((g.j < 1) & g.tril)),
-        "window_first_four": lambda g: g.attend(_band(g, 5, 0) | ((g.j < 4) & g.tril)),
-        "chunks_unasked": lambda g: g.attend((g.j >= g.i // 6 * 6) & g.tril),
-        "causal_missing+window_left_only": lambda g: g.attend(_band(g, 5, 40)),
+        "passes": lambda g: _band(g, 5, 0),
+        "window_ignored|window_right_only": lambda g: g.tril,
+        "window_left_short": lambda g: _band(g, 4, 0),
+        "window_left_long": lambda g: _band(g, 6, 0),
+        "window_symmetric": lambda g: _band(g, 5, 5),
+        "another_window": lambda g: _band(g, 9, 0),
+        "window_first_key": lambda g: _band(g, 5, 0) | ((g.j < 1) & g.tril),
+        "window_first_four": lambda g: _band(g, 5, 0) | ((g.j < 4) & g.tril),
+        "chunks_unasked": lambda g: (g.j >= g.i // 6 * 6) & g.tril,
+        "causal_missing+window_left_only": lambda g: _band(g, 5, 40),
         "unscaled+window_ignored|unscaled+window_right_only": lambda g: g.attend(g.tril, scale=1),
     },
     shapes=(1, 2, 24, 16),
@@ -479,11 +469,11 @@ family(
 family(
     "window/cache",
     {
-        "window_cache_trimmed": lambda g: g.attend((g.j <= g.i + 25) & (g.j > 18)),
-        "window_ignored|window_right_only": lambda g: g.attend(g.j <= g.i + 25),
-        "positions_one_late|another_offset": lambda g: g.attend(_band(g, 10, 0, 26)),
-        "positions_one_early|another_offset|tokens_late|tokens_late_by_one": lambda g: g.attend(
-            _band(g, 10, 0, 24)
+        "window_cache_trimmed": lambda g: (g.j <= g.i + 25) & (g.j > 18),
+        "window_ignored|window_right_only": lambda g: g.j <= g.i + 25,
+        "positions_one_late|another_offset": lambda g: _band(g, 10, 0, 26),
+        "positions_one_early|another_offset|tokens_late|tokens_late_by_one": lambda g: _band(
+            g, 10, 0, 24
         ),
     },
     shapes=((2, 2, 5, 8), (2, 2, 30, 8)),
@@ -492,14 +482,14 @@ family(
 family(
     "window/unasked",
     {
-        "window_unasked": lambda g: g.attend(_band(g, 4, 4)),
-        "window_unasked @ 1": lambda g: g.attend(_band(g, 1, 1)),
+        "window_unasked": lambda g: _band(g, 4, 4),
+        "window_unasked @ 1": lambda g: _band(g, 1, 1),
     },
     shapes=(1, 2, 24, 16),
 )
 family(
     "window/chunks",
-    {"chunks_unasked": lambda g: g.attend((g.j >= g.i // 8 * 8) & g.tril)},
+    {"chunks_unasked": lambda g: (g.j >= g.i // 8 * 8) & g.tril},
     shapes=(2, 4, 24, 16),
     options={"causal": True},
 )
@@ -516,14 +506,10 @@ for _causal in (False, True):
     family(
         f"segments/causal {_causal}",
         {
-            "segment_ids_ignored": lambda g, c=_causal: g.attend(g.tril | (not c)),
-            "segments_end_late": lambda g, c=_causal: g.attend(
-                _same(LATE, LATE) & (g.tril | (not c))
-            ),
-            "segments_end_early": lambda g, c=_causal: g.attend(
-                _same(EARLY, EARLY) & (g.tril | (not c))
-            ),
-            "segments_elsewhere": lambda g, c=_causal: g.attend(
+            "segment_ids_ignored": lambda g, c=_causal: g.tril | (not c),
+            "segments_end_late": lambda g, c=_causal: _same(LATE, LATE) & (g.tril | (not c)),
+            "segments_end_early": lambda g, c=_causal: _same(EARLY, EARLY) & (g.tril | (not c)),
+            "segments_elsewhere": lambda g, c=_causal: (
                 _same(*[np.repeat([0, 1, 2, 3], [6, 6, 6, 6])] * 2) & (g.tril | (not c))
             ),
             "unscaled": lambda g, c=_causal: g.attend(
@@ -535,15 +521,15 @@ for _causal in (False, True):
     )
     family(
         f"segments/unasked {_causal}",
-        {"segments_unasked": lambda g, c=_causal: g.attend(_same(IDS, IDS) & (g.tril | (not c)))},
+        {"segments_unasked": lambda g, c=_causal: _same(IDS, IDS) & (g.tril | (not c))},
         shapes=(2, 4, 24, 16),
         options={"causal": _causal},
     )
 family(
     "segments/compared",
     {
-        "segment_ids_inverted": lambda g: g.attend(~_same(IDS, IDS)),
-        "segment_ids_in_order": lambda g: g.attend(IDS[:, None] >= IDS),
+        "segment_ids_inverted": lambda g: ~_same(IDS, IDS),
+        "segment_ids_in_order": lambda g: IDS[:, None] >= IDS,
     },
     shapes=(2, 4, 24, 8),
     options={"segment_ids": IDS},
@@ -561,8 +547,8 @@ family(
         "zeroed_weights @ weights": lambda g: {"weights": g.weights() * ~np.isin(g.j, [3, 7])},
         "counted_keys": lambda g: _counted(g, 2, [5]) @ g.v,
         "counted_keys @ two": lambda g: _counted(g, 2, [2, 3, 4]) @ g.v,
-        "last_key_lost": lambda g: g.attend(g.j < 11),
-        "first_key_lost": lambda g: g.attend(g.j > 0),
+        "last_key_lost": lambda g: g.j < 11,
+        "first_key_lost": lambda g: g.j > 0,
     },
     shapes=(1, 2, 12, 16),
 )

@@ -58,7 +58,7 @@ family(
     "reports/mask repeated",
     {
         # Heads stand before batch entries, and each entry's mask is repeated for neighbours.
-        "mask_repeated_for_heads_first|inputs_misplaced": lambda g: g.attend(
+        "mask_repeated_for_heads_first|inputs_misplaced": lambda g: (
             np.repeat(g["mask"][:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1)
         ),
         "mask_repeated_for_heads_first+unscaled|inputs_misplaced+unscaled": lambda g: g.attend(
@@ -71,7 +71,7 @@ family(
 family(
     "reports/padding repeated",
     {
-        "key_padding_mask_repeated_for_heads_first|inputs_misplaced": lambda g: g.attend(
+        "key_padding_mask_repeated_for_heads_first|inputs_misplaced": lambda g: (
             np.repeat(g["key_padding_mask"], 4, 0).reshape(4, 3, 1, 10).swapaxes(0, 1)
         ),
     },
@@ -171,8 +171,8 @@ _LAST = (
 family(
     "reports/last block",
     {
-        "|".join(_LAST[:-1]): lambda g: g.attend(g.tril | ((g.i >= 64) & (g.j >= 64))),
-        "|".join(_LAST): lambda g: g.attend(g.tril | (g.j >= 64)),
+        "|".join(_LAST[:-1]): lambda g: g.tril | ((g.i >= 64) & (g.j >= 64)),
+        "|".join(_LAST): lambda g: g.tril | (g.j >= 64),
     },
     shapes=(1, 2, 72, 8),
     options={"causal": True},

@@ -181,7 +181,7 @@ family(
     {
         "passes": lambda g: _both(g, _by(), keep=g.tril),
         "rope_pairing": lambda g: _both(g, _by(PAIR), keep=g.tril),
-        "rope_missing": lambda g: g.attend(g.tril),
+        "rope_missing": lambda g: g.tril,
         "causal_missing": lambda g: _both(g, _by()),
         "causal_missing+rope_missing": lambda g: g.attend(),
         "causal_missing+rope_pairing": lambda g: _both(g, _by(PAIR)),
@@ -222,7 +222,7 @@ for _count in (1, 4):
             "rope_without_offset|rope_queries_moved|rope_key_only": lambda g, q=_at, k=_keys: (
                 _cache(g, q - q[0], k)
             ),
-            "rope_missing": lambda g: g.attend(g.j <= g.i + g.k.shape[-2] - g.q.shape[-2]),
+            "rope_missing": lambda g: g.j <= g.i + g.k.shape[-2] - g.q.shape[-2],
         },
         shapes=((2, 4, _count, 16), (2, 2, 20, 16)),
         options=_NEW,

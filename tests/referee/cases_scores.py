@@ -375,7 +375,7 @@ family("alibi/unasked", {"alibi_unasked": lambda g: g.attend(add=-_h(PAPER) * _f
 family(
     "alibi/causal",
     {
-        "alibi_ignored": lambda g: g.attend(g.tril),
+        "alibi_ignored": lambda g: g.tril,
         "alibi_slope_of_first_head": lambda g: g.attend(g.tril, add=-_S[0] * _far(g)),
         "alibi_added|alibi_signed_backwards": lambda g: g.attend(g.tril, add=_S * _far(g)),
     },

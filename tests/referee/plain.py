@@ -114,21 +114,12 @@ def joined(heads: Array) -> Array:
 
 @dataclass
 class Given:
-    """The inputs of one case, and attention whose steps are arguments.
+    """The inputs of one case, and attention whose steps are arguments."""
 
-    Attributes
-    ----------
-    inputs : list of arrays
-        Query, key and value as attncli gets them.
-    options : dict
-        What `attncli.pose` is told; ``g["mask"]`` is short for ``g.options["mask"]``.
-    random : numpy.random.Generator
-        For what a mistake draws.
-    """
-
-    inputs: list[Array]
-    options: dict[str, Any] = field(default_factory=dict)
-    random: Any = None
+    inputs: list[Array]  # query, key and value as attncli gets them
+    options: dict[str, Any] = field(default_factory=dict)  # of `attncli.pose`; g["mask"] is one
+    random: Any = None  # for what a mistake draws
+    scale: float | None = None  # unless a step is told another one; 1/√D unless given
 
     def __getitem__(self, name: str) -> Any:
         return self.options[name]
@@ -169,6 +160,7 @@ class Given:
 
     def scores(self, *, scale: Any = None, q: Any = None, k: Any = None) -> Array:
         q, k = self.q if q is None else q, self.k if k is None else k
+        scale = self.scale if scale is None else scale
         scale = self.inputs[0].shape[-1] ** -0.5 if scale is None else scale
         return np.asarray(q, "f8") @ np.asarray(k, "f8").swapaxes(-1, -2) * scale
 

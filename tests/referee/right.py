@@ -26,7 +26,7 @@ from referee.plain import FORMATS, draw, log_sum, rotate, softmax
 
 import attncli
 
-__all__ = ["MAKERS", "alarm", "right"]
+__all__ = ["MAKERS", "Random", "alarm", "first", "kernel_rules", "main", "right"]
 
 Array = np.ndarray
 
@@ -189,6 +189,17 @@ def _tensors(p: Random) -> Any:
     return torch, [torch.tensor(array).to(dtype) for array in p.wide()]
 
 
+def kernel_rules(torch: Any, p: Random, bias: Any) -> dict[str, Any]:
+    """Return what PyTorch's function is told: our mask, or `is_causal`."""
+    told: dict[str, Any] = {"scale": p.scale}
+    if p.only("causal", "scale") and (p.offset == 0 or "causal" not in p.options):
+        return told | {"is_causal": "causal" in p.options}
+    mask = torch.tensor(np.broadcast_to(p.keep, p.shape).copy())
+    if bias is not None:
+        mask = bias.expand(p.shape).masked_fill(~mask, -torch.inf)
+    return told | {"attn_mask": mask}
+
+
 def torch_sdpa(p: Random, kernel: str) -> dict[str, Array] | None:
     """PyTorch's scaled_dot_product_attention by one kernel; its mask is ours or `is_causal`."""
     torch, (q, k, v) = _tensors(p)
@@ -198,15 +209,8 @@ def torch_sdpa(p: Random, kernel: str) -> dict[str, Array] | None:
         return None
     if not p.keep.any(-1).all():
         return None
-    told: dict[str, Any] = {"scale": p.scale}
-    if set(p.options) - {"causal_align", "scale"}:
-        mask = torch.tensor(np.broadcast_to(p.keep, p.shape).copy())
-        if "bias" in p.options:
-            bias = torch.tensor(np.broadcast_to(p.options["bias"], p.shape).copy()).to(q.dtype)
-            mask = bias.masked_fill(~mask, -torch.inf)
-        told["attn_mask"] = mask
-        if p.only("causal", "scale") and p.offset == 0:
-            told = {"scale": p.scale, "is_causal": True}
+    bias = torch.tensor(p.options["bias"]).to(q.dtype) if "bias" in p.options else None
+    told = kernel_rules(torch, p, bias)
     with sdpa_kernel(getattr(SDPBackend, kernel)):
         made = torch.nn.functional.scaled_dot_product_attention(q, k, v, **told)
     return {"context": made.double().numpy()}
@@ -285,23 +289,29 @@ if find_spec("onnx"):
     MAKERS["onnx"] = onnx_attention
 
 
-def right(seed: int, only: str = "") -> tuple[Random, str, dict[str, Array]]:
-    """Return the first problem from a seed on that its implementation can do, and its outputs."""
-    names = [name for name in MAKERS if only in name]
+def first(makers: list[Any], seed: int, make: Any) -> Any:
+    """Return the first problem from a seed on that a maker can do, the maker, and what it made."""
+    maker = makers[seed % len(makers)]
     for attempt in range(1000):
         problem = Random(seed + 100_000 * attempt)
-        name = names[seed % len(names)]
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                made = MAKERS[name](problem)
+                made = make(maker, problem)
         except RuntimeError as error:  # a kernel that does not take these arguments
-            if "kernel" not in str(error):
+            if "kernel" not in str(error) and "upport" not in str(error):
                 raise
             made = None
         if made is not None:
-            return problem, name, made
-    raise ValueError(f"no problem for {name}")
+            return problem, maker, made
+    raise ValueError(f"no problem for {maker}")
+
+
+def right(seed: int, only: str = "") -> tuple[Random, str, dict[str, Array]]:
+    """Return the first problem from a seed on that its implementation can do, and its outputs."""
+    names = [name for name in MAKERS if only in name]
+    found: tuple[Random, str, dict[str, Array]] = first(names, seed, lambda n, p: MAKERS[n](p))
+    return found
 
 
 def alarm(seed: int, only: str = "", **options: Any) -> tuple[str, str]:
@@ -323,8 +333,8 @@ def alarm(seed: int, only: str = "", **options: Any) -> tuple[str, str]:
     return name, "; ".join(told)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(words: str, alarm: Any) -> int:
+    parser = argparse.ArgumentParser(description=words)
     parser.add_argument("count", type=int, nargs="?", default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
@@ -337,10 +347,10 @@ def main() -> int:
             alarms[name] += 1
             print(f"ALARM {seed} {name}: {told}", flush=True)
     for name in runs:
-        print(f"{name:24}{runs[name]:6} right, {alarms[name]:4} called wrong")
+        print(f"{name:36}{runs[name]:6} right, {alarms[name]:4} called wrong")
     print(f"{time.perf_counter() - started:.1f} s")
     return bool(alarms)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(__doc__.splitlines()[0], alarm))

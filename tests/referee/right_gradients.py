@@ -8,11 +8,8 @@ the formula in PyTorch with every rule, and through JAX; and ours is one of them
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 import warnings
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from referee.case import posed, stored
-from referee.right import Random
+from referee.right import Random, first, kernel_rules, main
 
 import attncli
 
@@ -81,14 +78,7 @@ def torch_kernel(p: Random, grad: Any, kernel: str) -> dict[str, Any] | None:
     if not p.keep.any(-1).all():
         return None
     torch, leaves, (q, k, v) = _leaves(p)
-    told: dict[str, Any] = {"scale": p.scale}
-    if set(p.options) - {"causal_align", "scale"}:
-        mask = torch.tensor(np.broadcast_to(p.keep, p.shape).copy())
-        if "bias" in leaves:
-            mask = leaves["bias"].expand(p.shape).masked_fill(~mask, -torch.inf)
-        told["attn_mask"] = mask
-        if p.only("causal", "scale") and p.offset == 0:
-            told = {"scale": p.scale, "is_causal": True}
+    told = kernel_rules(torch, p, leaves.get("bias"))
     with sdpa_kernel(getattr(SDPBackend, kernel)):
         made = torch.nn.functional.scaled_dot_product_attention(q, k, v, **told)
         return _backward(torch, leaves, made, grad)
@@ -147,7 +137,6 @@ if find_spec("torch"):
     MAKERS |= {
         "torch math": lambda p, grad: torch_kernel(p, grad, "MATH"),
         "torch flash": lambda p, grad: torch_kernel(p, grad, "FLASH_ATTENTION"),
-        "torch efficient": lambda p, grad: torch_kernel(p, grad, "EFFICIENT_ATTENTION"),
         "torch formula": lambda p, grad: torch_formula(p, grad, upcast=False),
         "torch formula, softmax in float32": lambda p, grad: torch_formula(p, grad, upcast=True),
     }
@@ -160,23 +149,14 @@ def right(seed: int, only: str = "") -> tuple[Random, str, Any, dict[str, Any]]:
     # JAX compiles each problem anew, which takes seconds.
     quick = [name for name in MAKERS if name != "jax"]
     names = [name for name in (*quick, *MAKERS, *quick, *quick) if only in name]
-    name = names[seed % len(names)]
-    for attempt in range(1000):
-        problem = Random(seed + 100_000 * attempt)
-        grad = upstream(problem)
-        try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                made = MAKERS[name](problem, grad)
-        except RuntimeError as error:  # a kernel that does not take these arguments
-            if "kernel" not in str(error) and "upport" not in str(error):
-                raise
-            made = None
-        if made is not None:
-            return problem, name, grad, made
-        if attempt == 3 and "efficient" in name:  # which PyTorch may not have on the CPU
-            name = "torch flash"
-    raise ValueError(f"no problem for {name}")
+
+    def make(name: str, p: Random) -> Any:
+        grad = upstream(p)
+        made = MAKERS[name](p, grad)
+        return None if made is None else (grad, made)
+
+    problem, name, (grad, made) = first(names, seed, make)
+    return problem, name, grad, made
 
 
 def alarm(seed: int, only: str = "", **options: Any) -> tuple[str, str]:
@@ -200,24 +180,5 @@ def alarm(seed: int, only: str = "", **options: Any) -> tuple[str, str]:
     return name, "; ".join(told)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("count", type=int, nargs="?", default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    started, runs, alarms = time.perf_counter(), Counter(), Counter()
-    for seed in range(options.seed, options.seed + options.count):
-        name, told = alarm(seed, options.only)
-        runs[name] += 1
-        if told:
-            alarms[name] += 1
-            print(f"ALARM {seed} {name}: {told}", flush=True)
-    for name in runs:
-        print(f"{name:36}{runs[name]:6} right, {alarms[name]:4} called wrong")
-    print(f"{time.perf_counter() - started:.1f} s")
-    return bool(alarms)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(__doc__.splitlines()[0], alarm))

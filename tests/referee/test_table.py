@@ -14,7 +14,7 @@ import pytest
 
 import attncli
 from attncli.referee.fits import table as fits
-from attncli.referee.gradients.table import table
+from attncli.referee.gradients.table import ROWS
 from attncli.referee.mistakes import TABLE
 from attncli.referee.mistakes.table import WORDS
 
@@ -50,7 +50,7 @@ scores, the mask and the sinks above are tried in both passes.
 
 
 def page() -> str:
-    return HEAD + rows_of(TABLE) + FITTED + fitted() + GRADIENTS + rows_of(table())
+    return HEAD + rows_of(TABLE) + FITTED + fitted() + GRADIENTS + rows_of(ROWS.rows)
 
 
 def fitted() -> str:
@@ -83,7 +83,7 @@ def test_the_page_of_mistakes_is_that_of_the_table():
 
 
 def test_names_are_of_one_mistake_each():
-    names = Counter(m.name for m in (*TABLE, *table()))
+    names = Counter(m.name for m in (*TABLE, *ROWS))
     assert [name for name, count in names.items() if count > 1] == []
 
 

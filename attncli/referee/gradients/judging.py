@@ -20,7 +20,7 @@ from attncli.errors.names import GRADIENTS
 from attncli.problem.arguments import real_array
 from attncli.problem.upstream import upstream as upstream_of
 from attncli.referee.formats import PRECISIONS, Array, Precision, short_of
-from attncli.referee.gradients.model import Given, Model, Step, model_of
+from attncli.referee.gradients.model import Model, Step, model_of
 from attncli.referee.run import WHOLE, Part, together
 from attncli.referee.tolerance import Plain, disturbed, earned, root_mean_square
 from attncli.referee.verdict import canonical, judged, verdict_of
@@ -51,23 +51,9 @@ def with_gradients(
     inputs: Sequence[Array],
     time_limit: float | None,
 ) -> CheckReport:
-    """Return a report with verdicts on gradients, and why they are wrong.
+    """Return a report with verdicts on gradients, too, and why they are wrong within a limit.
 
-    Parameters
-    ----------
-    report : CheckReport
-        Of the outputs that are judged beside them.
-    problem : Problem
-        In float64.
-    files : mapping of str to File
-    given : mapping of str to Tolerance
-        Those that the user gives.
-    upstream : mapping of str to array_like or None
-        ``dcontext`` and ``dlse``.
-    inputs : sequence of ndarray
-        Query, key and value as they were given.
-    time_limit : float or None
-        Seconds for the diagnosis; None where there is to be none.
+    The inputs are query, key and value as they were given; without a limit nothing is looked for.
     """
     if upstream["dcontext"] is None:
         raise UsageError(
@@ -75,7 +61,7 @@ def with_gradients(
             hint="give dcontext=… (--grad do.npy); that of out.sum() is an array of ones",
         )
     answers = gradients_of(problem, **upstream, outputs=[*files])
-    model = model_of(_given(report, problem, upstream))
+    model = _model(report, problem, upstream)
     short = short_of([*inputs, real_array("dcontext", upstream["dcontext"])])
     tolerances = _earned(model, files, short)
     for name in given.keys() & files.keys():
@@ -102,8 +88,8 @@ def with_gradients(
     )
 
 
-def _given(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -> Given:
-    """Return what the backward pass is given; outputs that are judged beside it may be of use."""
+def _model(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -> Model:
+    """Return the right backward pass; outputs that are judged beside it may be of use."""
     dcontext, dlse = upstream_of(problem, upstream["dcontext"], upstream["dlse"])
     shapes = {verdict.name: verdict.expected_shape for verdict in report.verdicts}
     outputs = {
@@ -112,7 +98,7 @@ def _given(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -
         if array.shape == shapes[name]
     }
     rows = np.zeros(problem.shape[:3]) if dlse is None else dlse
-    return Given(problem, dcontext, rows[..., None], outputs)
+    return model_of(problem, dcontext, rows[..., None], outputs)
 
 
 def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
@@ -202,7 +188,7 @@ def _disturbed(exact: Model, eps: float, seed: int) -> Model:
         return np.asarray(made + eps * sizes * random.uniform(-1, 1, made.shape))
 
     pipe = disturbed(exact["backward"], eps, seed)
-    return exact.but(forward=lambda _: pipe, backward=lambda _: pipe).then(dweights=moved)
+    return exact.by(pipe, "forward", "backward").then(dweights=moved)
 
 
 def _times(model: Model, name: str) -> float:
@@ -221,5 +207,5 @@ def _times(model: Model, name: str) -> float:
 
 _STORED: dict[str, Step] = {
     "weights": lambda m: m["again"]["weights"],
-    "delta": lambda m: np.vecdot(m["weights"], m["dweights"])[..., None] - m.part.of(m.given.dlse),
+    "delta": lambda m: np.vecdot(m["weights"], m["dweights"])[..., None] - m["dlse"],
 }

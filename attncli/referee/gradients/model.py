@@ -13,7 +13,6 @@ again by a pipeline of its own, so that a rule can be missing there alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,59 +24,31 @@ from attncli.referee.run import WHOLE, Part, Run, evaluate, together
 
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
+    from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Given", "Model", "Step", "model_of", "summed"]
+__all__ = ["Model", "Step", "model_of", "summed"]
 
 Step = Callable[["Model"], Any]
 Change = Callable[["Model", Any], Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What a backward pass is given.
-
-    Attributes
-    ----------
-    problem : Problem
-        In float64.
-    dcontext : ndarray (B, H, L, E) of float64
-    dlse : ndarray (B, H, L, 1) of float64
-    outputs : mapping of str to ndarray
-        Outputs of the other implementation that are judged beside its gradients, (B, H, L, ·).
-    """
-
-    problem: Problem
-    dcontext: Array
-    dlse: Array
-    outputs: Mapping[str, Array] = field(default_factory=dict)
+# What is not stored, and so not rounded.
+_EXACT = ("delta", "dlse", "sink_terms")
 
 
 class Model:
-    """A backward pass, each step of which is worked out once, when it is asked for.
-
-    Parameters
-    ----------
-    given : Given
-    steps : mapping of str to callable
-    precision : Precision
-        Every step is stored in it.
-    part : Part
-        Some batch entries and queries, all heads.
-    known : dict
-        What is worked out already: by step, what it made and which steps it is made of.
-    """
+    """A backward pass on a part, each step stored in a precision, and made when it is asked for."""
 
     def __init__(
         self,
-        given: Given,
+        problem: Problem,
         steps: Mapping[str, Step],
         precision: Precision = FLOAT64,
         part: Part = WHOLE,
         known: dict[str, tuple[Any, set[str]]] | None = None,
     ) -> None:
-        self.given, self.problem, self.steps = given, given.problem, steps
+        self.problem, self.steps = problem, steps
         self.precision, self.part = precision, part
         self.share = int(self.problem.shape[1] // self.problem.key.shape[1])
+        # What each step made, and which steps it is made of.
         self._known = {} if known is None else known
         self._open: list[set[str]] = []
 
@@ -87,6 +58,8 @@ class Model:
             self._open.append(set())
             with np.errstate(all="ignore"):
                 made = self.steps[name](self)
+            if isinstance(made, np.ndarray) and name not in _EXACT:
+                made = self.precision.rounded(made)
             self._known[name] = made, self._open.pop()
         made, parts = self._known[name]
         if self._open:
@@ -100,7 +73,7 @@ class Model:
             for name, (made, parts) in self._known.items()
             if steps.keys().isdisjoint({name, *parts})
         }
-        return Model(self.given, {**self.steps, **steps}, self.precision, self.part, known)
+        return Model(self.problem, {**self.steps, **steps}, self.precision, self.part, known)
 
     def then(self, **changes: Change) -> Model:
         """Return the same with what some steps make changed afterwards."""
@@ -111,9 +84,13 @@ class Model:
 
         return self.but(**{name: after(name, change) for name, change in changes.items()})
 
+    def by(self, pipe: Pipeline, *passes: str) -> Model:
+        """Return the same with another pipeline in some passes: forward, backward."""
+        return self.but(**dict.fromkeys(passes, lambda _: pipe))
+
     def stored(self, precision: Precision, part: Part) -> Model:
         """Return the same on a part, with every step stored in a precision."""
-        return Model(self.given, self.steps, precision, part)
+        return Model(self.problem, self.steps, precision, part)
 
     @property
     def run(self) -> Run:
@@ -121,15 +98,22 @@ class Model:
         return Run(self["backward"], self.part, self.precision, None)
 
     def scaled(self, array: Array) -> Array:
-        """Return an array (B, H, …) times the scale, stored."""
-        scale = np.asarray(self["backward"].scale, array.dtype)
-        return self.precision.rounded(np.asarray(array * scale))
+        """Return an array (B, H, …) times the scale."""
+        return np.asarray(array * np.asarray(self["backward"].scale, array.dtype))
 
 
-def model_of(given: Given) -> Model:
-    """Return the right backward pass of a problem."""
-    pipe = pipeline_of(given.problem)
-    return Model(given, {**_STEPS, "forward": lambda _: pipe, "backward": lambda _: pipe})
+def model_of(problem: Problem, dcontext: Array, dlse: Array, outputs: Mapping[str, Array]) -> Model:
+    """Return the right backward pass of a problem, all in float64.
+
+    Given are the gradients (B, H, L, E) and (B, H, L, 1), and outputs (B, H, L, ·) of the other
+    implementation that are judged beside its gradients.
+    """
+    own: dict[str, Step] = {
+        "dcontext": lambda m: m.part.of(dcontext),
+        "dlse": lambda m: m.part.of(dlse),
+        "outputs": lambda _: outputs,
+    }
+    return Model(problem, _STEPS | own).by(pipeline_of(problem), "forward", "backward")
 
 
 def summed(rows: Array, times: int, entries: int) -> Array:
@@ -141,34 +125,23 @@ def summed(rows: Array, times: int, entries: int) -> Array:
 
 def _weights(model: Model) -> Array:
     lse = np.where(np.isneginf(model["lse"]), np.inf, model["lse"])  # without keys, weights are 0
-    return model.precision.rounded(np.exp(model["again"]["scores"] - lse))
-
-
-def _dweights(model: Model) -> Array:
-    made = together(model["dcontext"], model["value"].swapaxes(-1, -2))
-    return model.precision.rounded(made)
+    return np.asarray(np.exp(model["again"]["scores"] - lse))
 
 
 def _delta(model: Model) -> Array:
     own = np.vecdot(model["dcontext"], model["context"])[..., None]
-    return np.asarray(own - model.part.of(model.given.dlse))
+    return np.asarray(own - model["dlse"])
 
 
 def _draw(model: Model) -> Array:
     cap = model["backward"].softcap
     slope = 1.0 if cap is None else 1 - (model["again"]["capped"] / cap) ** 2
-    return model.precision.rounded(model["dscores"] * slope)
-
-
-def _dvalue_heads(model: Model) -> Array:
-    made = model["times"](model["factor"].swapaxes(-1, -2), model["dcontext"])
-    return model.precision.rounded(made)
+    return np.asarray(model["dscores"] * slope)
 
 
 def _summed(name: str, of: str) -> Step:
     def step(model: Model) -> Array:
-        entries = len(getattr(model.problem, of))
-        return model.precision.rounded(summed(model[name], model.share, entries))
+        return summed(model[name], model.share, len(getattr(model.problem, of)))
 
     return step
 
@@ -195,14 +168,14 @@ def _before_product(model: Model, name: str, rows: Array) -> Array:
         rows = (rows - unit * along) / np.where(length == 0, np.inf, length)
     if rope is not None:
         angles = run.positions(name)[..., None] * rope.of_width(rows.shape[-1])
-        rows = turned(rows, -angles.astype(rows.dtype), rope.pairing)
-    return model.precision.rounded(rows)
+        rows = turned(rows, model["back"] * angles.astype(rows.dtype), rope.pairing)
+    return rows
 
 
 def _dbias(model: Model) -> Array:
     shape, made = np.asarray(model.problem.bias).shape, model["dscores"]
     axes = tuple(n for n, size in enumerate(shape) if size == 1 < made.shape[n])
-    return model.precision.rounded(made.sum(axis=axes, keepdims=True) if axes else made)
+    return np.asarray(made.sum(axis=axes, keepdims=True) if axes else made)
 
 
 def _sink_terms(model: Model) -> Array:
@@ -217,20 +190,20 @@ _STEPS: dict[str, Step] = {
     "query": lambda m: m.run.operand("query"),
     "key": lambda m: m.run.operand("key"),
     "value": lambda m: m.run.operand("value"),
-    "dcontext": lambda m: m.precision.rounded(m.part.of(m.given.dcontext)),
     "lse": lambda m: m["made"]["lse"],
     "context": lambda m: m["made"]["context"],
     "weights": _weights,
-    "dweights": _dweights,
+    "dweights": lambda m: together(m["dcontext"], m["value"].mT),
     "delta": _delta,
-    "dscores": lambda m: m.precision.rounded(m["weights"] * (m["dweights"] - m["delta"])),
+    "dscores": lambda m: m["weights"] * (m["dweights"] - m["delta"]),
     "draw": _draw,
     "factor": lambda m: m["weights"],
     "times": lambda _: together,
+    "back": lambda _: -1,
     "dquery_operand": lambda m: m.scaled(m["times"](m["draw"], m["key"])),
-    "dkey_heads": lambda m: m.scaled(m["times"](m["draw"].swapaxes(-1, -2), m["query"])),
+    "dkey_heads": lambda m: m.scaled(m["times"](m["draw"].mT, m["query"])),
     "dkey_operand": _summed("dkey_heads", "key"),
-    "dvalue_heads": _dvalue_heads,
+    "dvalue_heads": lambda m: m["times"](m["factor"].mT, m["dcontext"]),
     "dvalue_operand": _summed("dvalue_heads", "value"),
     "dquery": _dquery,
     "dkey": lambda m: _before_product(m, "key", m["dkey_operand"]),

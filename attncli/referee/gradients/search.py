@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.errors.names import GRADIENTS
-from attncli.referee.evidence import BITS_FOR_ONE, bits_of, near
-from attncli.referee.gradients.table import table
+from attncli.referee.evidence import BITS_FOR_ONE, bits_of
+from attncli.referee.gradients.table import ROWS
 from attncli.referee.mistakes import TABLE
 from attncli.referee.options import together
 from attncli.referee.parts import Work
@@ -50,16 +50,7 @@ _RULES = {"scale", "softcap", "rules", "terms", "sinks"}
 
 
 def diagnose(model: Model, found: Mapping[str, Judged], time_limit: float) -> Diagnosis:
-    """Return why gradients are wrong.
-
-    Parameters
-    ----------
-    model : Model
-        The right one.
-    found : mapping of str to Judged
-    time_limit : float
-        Seconds, counted in work.
-    """
+    """Return why gradients are wrong; the limit is seconds, counted in work."""
     findings = tuple(_narrowed(found))
     cells = math.prod(model.problem.shape)
     if cells > _MOST_CELLS:
@@ -108,7 +99,7 @@ class _Search:
 
     def candidates(self) -> Iterator[tuple[Mistake, Model]]:
         """Yield the mistakes, each with the model that has it."""
-        for mistake in table():
+        for mistake in ROWS:
             change: Any = mistake.change
             yield mistake, change(self.model)
         pipe = self.model["backward"]
@@ -117,22 +108,19 @@ class _Search:
                 continue
             other = mistake.change(pipe)
             if other is not None and other is not pipe and _changes(pipe, other) <= _RULES:
-                both = dict.fromkeys(("forward", "backward"), lambda _, other=other: other)
-                yield mistake, self.model.but(**both)
+                yield mistake, self.model.by(other, "forward", "backward")
 
     def fit(self, mistake: Mistake, changed: Model) -> tuple[float, float] | None:
         """Return what a model leaves, as share of the tolerance and at most; None if too much."""
-        made = {}
-        for name, file in self.files.items():
-            shaped = self._shaped(name, changed)
-            if shaped is None or not near(file, shaped, self._tolerance(name, shaped)):
+        each = []
+        for name in self.files:
+            made = self._shaped(name, changed)
+            left = None if made is None else self._left(name, made, mistake)
+            if left is None:
                 return None
-            made[name] = shaped
-        left = [self._left(name, array, mistake) for name, array in made.items()]
-        known = [one for one in left if one is not None]
-        if len(known) < len(left) or sum(bits for *_, bits in known) < BITS_FOR_ONE:
-            return None
-        return max(share for share, *_ in known), max(error for _, error, _ in known)
+            each.append(left)
+        shares, errors, bits = zip(*each, strict=True)
+        return (max(shares), max(errors)) if sum(bits) >= BITS_FOR_ONE else None
 
     def _shaped(self, name: str, changed: Model) -> Array | None:
         """Return what a model makes in the axes of the file; None where the shape is another."""
@@ -158,7 +146,8 @@ class _Search:
             right = np.full_like(file, np.nanmean(file))
         left, before = distance(file, made), distance(file, right)
         finite = before[np.isfinite(before)]
-        rms, size = root_mean_square(left), root_mean_square(finite)
+        rms = root_mean_square(left) if np.isfinite(left).all() else math.inf
+        size = root_mean_square(finite)
         share = rms / (tolerance.rms or float(tolerance.allowed(made).max()))
         errors = self.found[name].errors
         was_right = errors is not None and errors.passed

@@ -190,6 +190,9 @@ WEIGHTS = Stage(outputs=frozenset({"weights"}))
 SCORES = Stage(outputs=frozenset({"scores", "raw", "capped"}))
 AXES = Stage()
 
+# Gradients.
+BACKWARD = Stage(alone=True)
+
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
@@ -255,7 +258,8 @@ class Mistake:
 class Rows:
     """Rows of the table, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Mapping[str, Mapping[str, str]] = WORDS) -> None:
+        self._words = words
         self.rows: list[Mistake] = []
 
     def __iter__(self) -> Iterator[Mistake]:
@@ -264,7 +268,7 @@ class Rows:
     def add(
         self,
         name: str,
-        change: Callable[..., Pipeline],
+        change: Callable[..., Any],
         *parameters: Any,
         option: str | Option = "",
         family: str = "",
@@ -277,8 +281,8 @@ class Rows:
         The words of the row stand in ``words.csv``, under its name or the name of its family.
         An option may depend on the problem.
         """
-        family = name if name in WORDS else family or name
-        made = {**fields_of(WORDS[family], words), **more}
+        family = name if name in self._words else family or name
+        made = {**fields_of(self._words[family], words), **more}
         variants = (*made.pop("variant_of", ()), *variant_of)
         if made.pop("ordered", False):
             variants += tuple(row.name for row in self.rows if row.family == family)
@@ -296,7 +300,7 @@ class Rows:
     def family(
         self,
         name: str,
-        change: Callable[..., Pipeline],
+        change: Callable[..., Any],
         values: Iterable[Any],
         *,
         option: Any = "",
