@@ -1,7 +1,7 @@
 """Cases: a problem, a wrong output, and the names that are right for it.
 
-A family is a table: its rows are ``"name": function of Given``, which returns the wrong output, or
-which keys each query sees.
+A family is a table to whose names functions of `Given` are assigned, which return the wrong output,
+or which keys each query sees.
 What stands before `` @ `` in a row's name is what a referee should say: names that are all right
 are separated by ``|``, and two mistakes at once by ``+``. ``passes`` is for outputs that are right.
 """
@@ -42,7 +42,6 @@ class Case:
     names: frozenset[frozenset[str]]
     # From the seed to the problem, the output and options of the check.
     make: Callable[[int], tuple[Any, Any, dict[str, Any]]]
-    later: bool = False  # today's referee does not name it
     # The arrays and options that the problem is posed with; None where the case makes its own.
     stated: Callable[[int], tuple[Any, dict[str, Any]]] | None = None
 
@@ -108,9 +107,24 @@ def stored(output: Any, dtype: str) -> Any:
         return np.asarray(output).astype(dtype)
 
 
+class Rows:
+    """A table of cases: a function that is assigned to a name is one more of them."""
+
+    def __init__(self, add_row: Callable[[str, Any], None]) -> None:
+        self._add_row = add_row
+
+    def __setitem__(self, row: str, function: Callable[..., Any]) -> None:
+        self._add_row(row, function)
+
+
+def told(row: str) -> list[str]:
+    """Return the names that are right for a row; none for what passes."""
+    names = row.partition(" @ ")[0]
+    return [] if names == "passes" else names.split("|")
+
+
 def family(
     name: str,
-    rows: dict[str, Callable[[Given], Any]],
     *,
     shapes: Any = SHAPE,
     options: Any = None,
@@ -119,64 +133,60 @@ def family(
     change: Any = None,
     output: str = "context",
     beside: tuple[str, ...] = (),
-    later: bool = False,
-) -> None:
-    """Add a table of cases.
+) -> Rows:
+    """Return a table of cases.
 
     Parameters
     ----------
     name : str
         Part, or part and family: ``"mask/padding"``.
-    rows : dict
-        Names and functions.
     shapes : tuple
         Of query, key and value; one shape is that of all three, and two are of query and of both
         others.
     options : dict or callable
         What is told to `attncli.pose`; a callable gets a random generator.
     dtype, inputs : str
-        Of output and inputs; inputs are of the output's format unless told, and float32 if that
-        has 16 bits and nothing is told.
+        Of output and inputs; inputs are of the output's format unless told.
     change : callable, optional
         Changes the inputs, a list of arrays, before they are given.
     output : str
         What the functions return.
     beside : tuple of str
         Names that may stand beside that of each row, or not.
-    later : bool
-        Today's referee fails.
     """
     all_shapes = _three(shapes)
-    for row, function in rows.items():
-        told = row.partition(" @ ")[0]
-        names = [] if told == "passes" else told.split("|")
+
+    def add_row(row: str, function: Any) -> None:
+        names = told(row)
         names += [f"{name}+{other}" for name in names for other in beside]
 
-        def make(seed: int, function: Any = function, row: str = row) -> Any:
-            given = _given(seed, row, all_shapes, options, inputs or dtype, change)
+        def given(seed: int) -> Given:
+            return _given(seed, row, all_shapes, options, inputs or dtype, change)
+
+        def make(seed: int) -> Any:
+            own = given(seed)
             with np.errstate(all="ignore"):
-                wrong = function(given)
+                wrong = function(own)
                 if getattr(wrong, "dtype", None) in (bool, np.bool_):
-                    wrong = given.attend(wrong)
+                    wrong = own.attend(wrong)
             wrong = wrong if isinstance(wrong, dict) or output == "context" else {output: wrong}
-            asked = (
-                given.inputs if given.options.pop("no_value", None) is None else given.inputs[:2]
-            )
-            return posed(asked, given.options), stored(wrong, dtype), {}
+            return posed(own.inputs, own.options), stored(wrong, dtype), {}
 
-        def stated(seed: int, row: str = row) -> Any:
-            given = _given(seed, row, all_shapes, options, inputs or dtype, change)
-            return given.inputs, given.options
+        def stated(seed: int) -> Any:
+            own = given(seed)
+            return own.inputs, own.options
 
-        add(f"{name}/{row}", names, make, later=later, stated=stated)
+        add(f"{name}/{row}", names, make, stated=stated)
+
+    return Rows(add_row)
 
 
-def add(name: str, names: Any, make: Any, *, later: bool = False, stated: Any = None) -> None:
+def add(name: str, names: Any, make: Any, *, stated: Any = None) -> None:
     """Add a case that makes its own problem."""
     if name in CASES:
         raise ValueError(f"two cases have the name {name}")
     found = frozenset(parts_of(each) for each in names)
-    CASES[name] = Case(name, name.partition("/")[0], found, make, later, stated)
+    CASES[name] = Case(name, name.partition("/")[0], found, make, stated)
 
 
 def _three(shapes: Any) -> list[tuple[int, ...]]:
@@ -195,8 +205,6 @@ def _given(seed: int, row: str, shapes: Any, options: Any, dtype: str, change: A
     return Given(made, told, random)
 
 
-def chosen(only: str = "", *, later: bool | None = False) -> Iterator[Case]:
+def chosen(only: str = "") -> Iterator[Case]:
     """Yield cases whose name holds some text."""
-    for case in CASES.values():
-        if only in case.name and (later is None or case.later is later):
-            yield case
+    return (case for case in CASES.values() if only in case.name)

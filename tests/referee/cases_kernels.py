@@ -8,21 +8,15 @@ from referee.plain import FORMATS, as_bfloat16, as_float16, log_sum, of_bits, so
 
 TILES = (1, 2, 70, 8)
 for _size in (8, 16, 32):
-    family(
-        f"tiles/{_size}",
-        {
-            f"causal_by_blocks_of_{_size}": lambda g, n=_size: g.j // n <= g.i // n,
-            f"diagonal_block_of_{_size}_twice": lambda g, n=_size: _weighted(
-                g, np.where(g.j // n == g.i // n, 2, 1) * g.tril
-            ),
-            f"zeros_in_causal_blocks_of_{_size}": lambda g, n=_size: _zeros_in_tiles(g, n),
-            f"diagonal_block_of_{_size}_lost": lambda g, n=_size: g.j < g.i // n * n,
-            f"causal_in_first_block_of_{_size}": lambda g, n=_size: g.tril | (g.j >= n),
-            f"causal_within_blocks_of_{_size}": lambda g, n=_size: g.j % n <= g.i % n,
-        },
-        shapes=TILES,
-        options={"causal": True},
+    cases = family(f"tiles/{_size}", shapes=TILES, options={"causal": True})
+    cases[f"causal_by_blocks_of_{_size}"] = lambda g, n=_size: g.j // n <= g.i // n
+    cases[f"diagonal_block_of_{_size}_twice"] = lambda g, n=_size: _weighted(
+        g, np.where(g.j // n == g.i // n, 2, 1) * g.tril
     )
+    cases[f"zeros_in_causal_blocks_of_{_size}"] = lambda g, n=_size: _zeros_in_tiles(g, n)
+    cases[f"diagonal_block_of_{_size}_lost"] = lambda g, n=_size: g.j < g.i // n * n
+    cases[f"causal_in_first_block_of_{_size}"] = lambda g, n=_size: g.tril | (g.j >= n)
+    cases[f"causal_within_blocks_of_{_size}"] = lambda g, n=_size: g.j % n <= g.i % n
 
 
 def _weighted(g, counts):
@@ -40,17 +34,11 @@ def _zeros_in_tiles(g, size):
     return powers / powers.sum(-1, keepdims=True) @ g.v
 
 
-family(
-    "tiles/some",
-    {
-        "some_diagonal_blocks_unmasked": lambda g: g.tril | _diagonal(g, 8, [2, 3, 6]),
-        "some_diagonal_blocks_lost": lambda g: g.tril & ~_diagonal(g, 8, [3, 5]),
-        "rows_not_written": lambda g: _zeroed(g.attend(g.tril), np.s_[:, :, 64:]),
-        "passes": lambda g: g.tril,
-    },
-    shapes=(1, 2, 72, 8),
-    options={"causal": True},
-)
+cases = family("tiles/some", shapes=(1, 2, 72, 8), options={"causal": True})
+cases["some_diagonal_blocks_unmasked"] = lambda g: g.tril | _diagonal(g, 8, [2, 3, 6])
+cases["some_diagonal_blocks_lost"] = lambda g: g.tril & ~_diagonal(g, 8, [3, 5])
+cases["rows_not_written"] = lambda g: _zeroed(g.attend(g.tril), np.s_[:, :, 64:])
+cases["passes"] = lambda g: g.tril
 
 
 def _diagonal(g, size, blocks):
@@ -62,24 +50,17 @@ def _zeroed(made, place):
     return made
 
 
-family(
-    "tiles/values",
-    {
-        "values_of_first_block_of_16": lambda g: g.attend(v=g.v[:, :, g.j % 16]),
-        "values_late_by_a_block_of_16": lambda g: g.attend(
-            v=g.v[:, :, np.where(g.j < 16, g.j, g.j - 16)]
-        ),
-        "last_block_of_16_lost|last_block_of_8_lost": lambda g: g.j < 48,
-        "value_columns_of_first_32": lambda g: g.attend()[..., np.arange(64) % 32],
-        "columns_not_written": lambda g: _zeroed(g.attend(), np.s_[..., 32:]),
-    },
-    shapes=((1, 2, 12, 64), (1, 2, 53, 64)),
+cases = family("tiles/values", shapes=((1, 2, 12, 64), (1, 2, 53, 64)))
+cases["values_of_first_block_of_16"] = lambda g: g.attend(v=g.v[:, :, g.j % 16])
+cases["values_late_by_a_block_of_16"] = lambda g: g.attend(
+    v=g.v[:, :, np.where(g.j < 16, g.j, g.j - 16)]
 )
-family(
-    "tiles/128",
-    {"last_block_of_128_lost|last_block_of_64_lost|last_block_of_32_lost": lambda g: g.j < 128},
-    shapes=((1, 1, 3, 8), (1, 1, 150, 8)),
-)
+cases["last_block_of_16_lost|last_block_of_8_lost"] = lambda g: g.j < 48
+cases["value_columns_of_first_32"] = lambda g: g.attend()[..., np.arange(64) % 32]
+cases["columns_not_written"] = lambda g: _zeroed(g.attend(), np.s_[..., 32:])
+
+cases = family("tiles/128", shapes=((1, 1, 3, 8), (1, 1, 150, 8)))
+cases["last_block_of_128_lost|last_block_of_64_lost|last_block_of_32_lost"] = lambda g: g.j < 128
 
 
 def _parts(g, count):
@@ -100,57 +81,38 @@ def _by_sums(contexts, sums):
 
 
 for _n in (2, 4):
-    family(
-        f"splits/{_n}",
-        {
-            "passes": lambda g, n=_n: _merged(g, n, _by_sums),
-            f"splits_of_{_n}_averaged": lambda g, n=_n: _merged(g, n, lambda c, _: c.mean(0)),
-            f"splits_of_{_n}_added": lambda g, n=_n: _merged(g, n, lambda c, _: c.sum(0)),
-            f"splits_of_{_n}_merged_in_base_2": lambda g, n=_n: _merged(
-                g, n, lambda c, s: _by_sums(c, s * np.log(2))
-            ),
-            f"splits_of_{_n}_merged_by_lse_of_base_2": lambda g, n=_n: _merged(
-                g, n, lambda c, s: _by_sums(c, s / np.log(2))
-            ),
-            f"splits_of_{_n}_merged_undivided": lambda g, n=_n: _merged(
-                g, n, lambda c, s: (c * np.exp(s - s.max(0))).sum(0)
-            ),
-            f"splits_of_{_n}_merged_by_lse": lambda g, n=_n: _merged(
-                g, n, lambda c, s: (c * s).sum(0) / s.sum(0)
-            ),
-            f"splits_of_{_n}_first_kept": lambda g, n=_n: _merged(g, n, lambda c, _: c[0]),
-            f"splits_of_{_n}_last_kept": lambda g, n=_n: _merged(g, n, lambda c, _: c[-1]),
-            f"splits_of_{_n}_merged_by_maxima": lambda g, n=_n: _by_maxima(g, n),
-        },
-        shapes=((1, 2, 12, 16), (1, 2, 56, 16)),
+    cases = family(f"splits/{_n}", shapes=((1, 2, 12, 16), (1, 2, 56, 16)))
+    cases["passes"] = lambda g, n=_n: _merged(g, n, _by_sums)
+    cases[f"splits_of_{_n}_averaged"] = lambda g, n=_n: _merged(g, n, lambda c, _: c.mean(0))
+    cases[f"splits_of_{_n}_added"] = lambda g, n=_n: _merged(g, n, lambda c, _: c.sum(0))
+    cases[f"splits_of_{_n}_merged_in_base_2"] = lambda g, n=_n: _merged(
+        g, n, lambda c, s: _by_sums(c, s * np.log(2))
     )
-family(
-    "splits/lost",
-    {
-        "splits_of_4_first_lost": lambda g: _merged(g, 4, lambda c, s: _by_sums(c[1:], s[1:])),
-        "splits_of_4_last_lost": lambda g: _merged(g, 4, lambda c, s: _by_sums(c[:-1], s[:-1])),
-    },
-    shapes=((1, 2, 12, 16), (1, 2, 60, 16)),
-)
+    cases[f"splits_of_{_n}_merged_by_lse_of_base_2"] = lambda g, n=_n: _merged(
+        g, n, lambda c, s: _by_sums(c, s / np.log(2))
+    )
+    cases[f"splits_of_{_n}_merged_undivided"] = lambda g, n=_n: _merged(
+        g, n, lambda c, s: (c * np.exp(s - s.max(0))).sum(0)
+    )
+    cases[f"splits_of_{_n}_merged_by_lse"] = lambda g, n=_n: _merged(
+        g, n, lambda c, s: (c * s).sum(0) / s.sum(0)
+    )
+    cases[f"splits_of_{_n}_first_kept"] = lambda g, n=_n: _merged(g, n, lambda c, _: c[0])
+    cases[f"splits_of_{_n}_last_kept"] = lambda g, n=_n: _merged(g, n, lambda c, _: c[-1])
+    cases[f"splits_of_{_n}_merged_by_maxima"] = lambda g, n=_n: _by_maxima(g, n)
+
+cases = family("splits/lost", shapes=((1, 2, 12, 16), (1, 2, 60, 16)))
+cases["splits_of_4_first_lost"] = lambda g: _merged(g, 4, lambda c, s: _by_sums(c[1:], s[1:]))
+cases["splits_of_4_last_lost"] = lambda g: _merged(g, 4, lambda c, s: _by_sums(c[:-1], s[:-1]))
 
 
-family(
-    "splits/twice",
-    {
-        "counted_keys @ first": lambda g: _merged(g, 4, lambda c, s: _by_sums(*_again(c, s, 0))),
-        "counted_keys @ last": lambda g: _merged(g, 4, lambda c, s: _by_sums(*_again(c, s, -1))),
-    },
-    shapes=((1, 2, 12, 16), (1, 2, 60, 16)),
-)
-family(
-    "splits/positions",
-    {
-        "splits_of_2_own_positions": lambda g: g.j % 24 <= g.i,
-        "splits_of_4_own_positions": lambda g: g.j % 12 <= g.i,
-    },
-    shapes=(1, 2, 48, 16),
-    options={"causal": True},
-)
+cases = family("splits/twice", shapes=((1, 2, 12, 16), (1, 2, 60, 16)))
+cases["counted_keys @ first"] = lambda g: _merged(g, 4, lambda c, s: _by_sums(*_again(c, s, 0)))
+cases["counted_keys @ last"] = lambda g: _merged(g, 4, lambda c, s: _by_sums(*_again(c, s, -1)))
+
+cases = family("splits/positions", shapes=(1, 2, 48, 16), options={"causal": True})
+cases["splits_of_2_own_positions"] = lambda g: g.j % 24 <= g.i
+cases["splits_of_4_own_positions"] = lambda g: g.j % 12 <= g.i
 
 
 def _again(contexts, sums, part):
@@ -171,25 +133,19 @@ def _zeros(g, count):
     return g.attend(k=_padded(g.k, count), v=_padded(g.v, count))
 
 
-family(
-    "zeros",
-    {
-        "sinks_unasked": lambda g: _zeros(g, 1),
-        "zeros_to_8_counted": lambda g: _zeros(g, 7),
-        "zeros_counted": lambda g: _zeros(g, 17),
-        "zeros_counted @ many": lambda g: _zeros(g, 1000),
-    },
-    shapes=((1, 2, 12, 16), (1, 2, 33, 16)),
-)
-family(
+cases = family("zeros", shapes=((1, 2, 12, 16), (1, 2, 33, 16)))
+cases["sinks_unasked"] = lambda g: _zeros(g, 1)
+cases["zeros_to_8_counted"] = lambda g: _zeros(g, 7)
+cases["zeros_counted"] = lambda g: _zeros(g, 17)
+cases["zeros_counted @ many"] = lambda g: _zeros(g, 1000)
+
+cases = family(
     "zeros/decoding",
-    {
-        "zeros_to_32_counted|zeros_to_64_counted": lambda g: _zeros(g, 31),
-        "zeros_counted": lambda g: _zeros(g, 20),
-    },
     shapes=((1, 2, 1, 16), (1, 2, 33, 16)),
     options={"causal": True, "causal_align": "bottom-right"},
 )
+cases["zeros_to_32_counted|zeros_to_64_counted"] = lambda g: _zeros(g, 31)
+cases["zeros_counted"] = lambda g: _zeros(g, 20)
 
 
 def _slot(g, *names):
@@ -199,24 +155,19 @@ def _slot(g, *names):
     return g.attend(**made)
 
 
-family(
-    "cache",
-    {
-        "last_slot_unwritten": lambda g: _slot(g, "k", "v"),
-        "last_key_unwritten": lambda g: _slot(g, "k"),
-        "last_value_unwritten": lambda g: _slot(g, "v"),
-        "last_key_lost": lambda g: g.j < 29,
-        "first_key_lost": lambda g: g.j > 0,
-        "last_key_lost+unscaled": lambda g: g.attend(g.j < 29, scale=1),
-        "empty_page": lambda g: g.attend(k=_emptied(g.k, 8, 16), v=_emptied(g.v, 8, 16)),
-        "empty_page @ values": lambda g: g.attend(v=_emptied(g.v, 5, 11)),
-        "misread_pages|counted_keys": lambda g: _ordered(g, [*range(29), 28]),
-        "misread_pages|counted_keys @ once more": lambda g: _ordered(g, [*range(30), 29]),
-        "misread_pages|counted_keys @ not at all": lambda g: _ordered(g, [*range(28), 29]),
-        "window_unasked|padding_on_the_left_unasked": lambda g: g.j >= 22,
-    },
-    shapes=((2, 4, 1, 8), (2, 2, 30, 8)),
-)
+cases = family("cache", shapes=((2, 4, 1, 8), (2, 2, 30, 8)))
+cases["last_slot_unwritten"] = lambda g: _slot(g, "k", "v")
+cases["last_key_unwritten"] = lambda g: _slot(g, "k")
+cases["last_value_unwritten"] = lambda g: _slot(g, "v")
+cases["last_key_lost"] = lambda g: g.j < 29
+cases["first_key_lost"] = lambda g: g.j > 0
+cases["last_key_lost+unscaled"] = lambda g: g.attend(g.j < 29, scale=1)
+cases["empty_page"] = lambda g: g.attend(k=_emptied(g.k, 8, 16), v=_emptied(g.v, 8, 16))
+cases["empty_page @ values"] = lambda g: g.attend(v=_emptied(g.v, 5, 11))
+cases["misread_pages|counted_keys"] = lambda g: _ordered(g, [*range(29), 28])
+cases["misread_pages|counted_keys @ once more"] = lambda g: _ordered(g, [*range(30), 29])
+cases["misread_pages|counted_keys @ not at all"] = lambda g: _ordered(g, [*range(28), 29])
+cases["window_unasked|padding_on_the_left_unasked"] = lambda g: g.j >= 22
 
 
 def _emptied(array, first, end):
@@ -240,28 +191,18 @@ def _pages(g, table):
     return g.attend(k=made[0], v=made[1])
 
 
-family(
-    "pages",
-    {
-        "misread_pages": lambda g: _pages(g, {3: (0, 5)}),
-        "misread_pages @ another entry": lambda g: _pages(g, {3: (1, 3)}),
-        "misread_pages @ two": lambda g: _pages(g, {3: (0, 5), 9: (0, 10)}),
-        "empty_page": lambda g: g.attend(k=_emptied(g.k, 16, 32), v=_emptied(g.v, 16, 32)),
-        "last_key_lost": lambda g: g.j < 95,
-        "unscaled": lambda g: g.attend(scale=1),
-    },
-    shapes=((2, 4, 2, 16), (2, 4, 96, 16)),
-)
-family(
-    "pages/float16",
-    {
-        "misread_pages": lambda g: _pages(g, {3: (0, 5)}),
-        "last_slot_unwritten": lambda g: _slot(g, "k", "v"),
-        "last_key_lost": lambda g: g.j < 95,
-    },
-    shapes=((2, 4, 1, 16), (2, 4, 96, 16)),
-    dtype="float16",
-)
+cases = family("pages", shapes=((2, 4, 2, 16), (2, 4, 96, 16)))
+cases["misread_pages"] = lambda g: _pages(g, {3: (0, 5)})
+cases["misread_pages @ another entry"] = lambda g: _pages(g, {3: (1, 3)})
+cases["misread_pages @ two"] = lambda g: _pages(g, {3: (0, 5), 9: (0, 10)})
+cases["empty_page"] = lambda g: g.attend(k=_emptied(g.k, 16, 32), v=_emptied(g.v, 16, 32))
+cases["last_key_lost"] = lambda g: g.j < 95
+cases["unscaled"] = lambda g: g.attend(scale=1)
+
+cases = family("pages/float16", shapes=((2, 4, 1, 16), (2, 4, 96, 16)), dtype="float16")
+cases["misread_pages"] = lambda g: _pages(g, {3: (0, 5)})
+cases["last_slot_unwritten"] = lambda g: _slot(g, "k", "v")
+cases["last_key_lost"] = lambda g: g.j < 95
 
 SUMS = ((1, 1, 4, 16), (1, 1, 1500, 16))
 
@@ -288,22 +229,20 @@ def _sums(g, short, *, above, below):
 
 
 for _fmt, _keys in (("float16", 1500), ("bfloat16", 700)):
-    family(
+    cases = family(
         f"sums/{_fmt}",
-        {
-            f"{_fmt}_accumulation": lambda g, f=_fmt: _sums(g, FORMATS[f], above=True, below=None),
-            f"{_fmt}_accumulation_divided_later": lambda g, f=_fmt: _sums(
-                g, FORMATS[f], above=True, below=False
-            ),
-            f"{_fmt}_denominator": lambda g, f=_fmt: _sums(g, FORMATS[f], above=False, below=True),
-            f"{_fmt}_accumulation_of_both": lambda g, f=_fmt: _sums(
-                g, FORMATS[f], above=True, below=True
-            ),
-        },
         shapes=((1, 1, 4, 16), (1, 1, _keys, 16)),
         dtype=_fmt,
         inputs="float32",
         change=lambda a: [a[0], a[1], a[2] + 3],
+    )
+    cases[f"{_fmt}_accumulation"] = lambda g, f=_fmt: _sums(g, FORMATS[f], above=True, below=None)
+    cases[f"{_fmt}_accumulation_divided_later"] = lambda g, f=_fmt: _sums(
+        g, FORMATS[f], above=True, below=False
+    )
+    cases[f"{_fmt}_denominator"] = lambda g, f=_fmt: _sums(g, FORMATS[f], above=False, below=True)
+    cases[f"{_fmt}_accumulation_of_both"] = lambda g, f=_fmt: _sums(
+        g, FORMATS[f], above=True, below=True
     )
 
 
@@ -324,20 +263,17 @@ def _online(g, block, short, *, sums=False, rescaled=False):
 
 for _fmt in ("float16", "bfloat16"):
     for _block in (16, 32, 64):
-        family(
-            f"online/{_fmt} {_block}",
-            {
-                f"accumulator_in_{_fmt}_of_{_block}": lambda g, f=_fmt, b=_block: _online(
-                    g, b, FORMATS[f]
-                ),
-                f"sums_in_{_fmt}_of_{_block}": lambda g, f=_fmt, b=_block: _online(
-                    g, b, FORMATS[f], sums=True
-                ),
-                f"rescaled_accumulator_in_{_fmt}_of_{_block}": lambda g, f=_fmt, b=_block: _online(
-                    g, b, FORMATS[f], rescaled=True
-                ),
-            },
-            shapes=((1, 2, 12, 16), (1, 2, 5 * _block + 9, 16)),
+        cases = family(
+            f"online/{_fmt} {_block}", shapes=((1, 2, 12, 16), (1, 2, 5 * _block + 9, 16))
+        )
+        cases[f"accumulator_in_{_fmt}_of_{_block}"] = lambda g, f=_fmt, b=_block: _online(
+            g, b, FORMATS[f]
+        )
+        cases[f"sums_in_{_fmt}_of_{_block}"] = lambda g, f=_fmt, b=_block: _online(
+            g, b, FORMATS[f], sums=True
+        )
+        cases[f"rescaled_accumulator_in_{_fmt}_of_{_block}"] = lambda g, f=_fmt, b=_block: _online(
+            g, b, FORMATS[f], rescaled=True
         )
 
 _FEW = ((1, 2, 40, 16), (1, 2, 70, 16))
@@ -366,61 +302,44 @@ for _name, _rounded in (
     ("tf32_truncated", _tf32_cut),
     ("bfloat16", _bits8),
 ):
-    family(
-        f"products/{_name}",
-        {
-            f"products_in_{_name}": lambda g, r=_rounded: _short(g, r),
-            f"weights_value_in_{_name if _name != 'tf32' else 'float16'}": lambda g, r=_rounded: (
-                r(softmax(g.scores())) @ r(g.v)
-            ),
-        },
-        shapes=_FEW,
+    cases = family(f"products/{_name}", shapes=_FEW)
+    cases[f"products_in_{_name}"] = lambda g, r=_rounded: _short(g, r)
+    cases[f"weights_value_in_{_name if _name != 'tf32' else 'float16'}"] = lambda g, r=_rounded: (
+        r(softmax(g.scores())) @ r(g.v)
     )
-family(
-    "products/pairs",
-    {
-        "products_in_tf32+unscaled": lambda g: _short(g, _tf32, scale=1),
-    },
-    shapes=((1, 1, 20, 16), (1, 1, 40, 16)),
-)
+
+cases = family("products/pairs", shapes=((1, 1, 20, 16), (1, 1, 40, 16)))
+cases["products_in_tf32+unscaled"] = lambda g: _short(g, _tf32, scale=1)
 for _fmt, _bits in (("bfloat16", 8), ("float16", 11)):
-    family(
-        f"short/{_fmt}",
-        {
-            f"cache_in_{_fmt}": lambda g, b=_bits: g.attend(k=of_bits(g.k, b), v=of_bits(g.v, b)),
-            f"query_in_{_fmt}": lambda g, b=_bits: g.attend(q=of_bits(g.q, b)),
-            f"key_in_{_fmt}": lambda g, b=_bits: g.attend(k=of_bits(g.k, b)),
-            f"value_in_{_fmt}": lambda g, b=_bits: g.attend(v=of_bits(g.v, b)),
-            f"query_key_in_{_fmt}": lambda g, b=_bits: g.attend(
-                q=of_bits(g.q, b), k=of_bits(g.k, b)
-            ),
-            f"weights_in_{_fmt}": lambda g, b=_bits: of_bits(softmax(g.scores()), b) @ g.v,
-            f"scores_in_{_fmt}|unscaled_scores_in_{_fmt}": lambda g, b=_bits: g.attend(
-                scores=of_bits(g.scores(), b)
-            ),
-            f"exponentials_in_{_fmt}": lambda g, b=_bits: _exponentials(g, b, summed=False),
-            f"summed_exponentials_in_{_fmt}": lambda g, b=_bits: _exponentials(g, b, summed=True),
-        },
-        shapes=_FEW,
+    cases = family(f"short/{_fmt}", shapes=_FEW)
+    cases[f"cache_in_{_fmt}"] = lambda g, b=_bits: g.attend(k=of_bits(g.k, b), v=of_bits(g.v, b))
+    cases[f"query_in_{_fmt}"] = lambda g, b=_bits: g.attend(q=of_bits(g.q, b))
+    cases[f"key_in_{_fmt}"] = lambda g, b=_bits: g.attend(k=of_bits(g.k, b))
+    cases[f"value_in_{_fmt}"] = lambda g, b=_bits: g.attend(v=of_bits(g.v, b))
+    cases[f"query_key_in_{_fmt}"] = lambda g, b=_bits: g.attend(
+        q=of_bits(g.q, b), k=of_bits(g.k, b)
     )
-    family(
-        f"short/scaled {_fmt}",
-        {
-            f"scaled_query_in_{_fmt}": lambda g, b=_bits: g.attend(
-                q=of_bits(g.q * 24**-0.5, b), scale=1
-            ),
-            f"unscaled_scores_in_{_fmt}": lambda g, b=_bits: g.attend(
-                scores=of_bits(g.scores(scale=1), b) / np.sqrt(24)
-            ),
-        },
-        shapes=((1, 2, 40, 24), (1, 2, 70, 24)),
+    cases[f"weights_in_{_fmt}"] = lambda g, b=_bits: of_bits(softmax(g.scores()), b) @ g.v
+    cases[f"scores_in_{_fmt}|unscaled_scores_in_{_fmt}"] = lambda g, b=_bits: g.attend(
+        scores=of_bits(g.scores(), b)
     )
-    family(
+    cases[f"exponentials_in_{_fmt}"] = lambda g, b=_bits: _exponentials(g, b, summed=False)
+    cases[f"summed_exponentials_in_{_fmt}"] = lambda g, b=_bits: _exponentials(g, b, summed=True)
+
+    cases = family(f"short/scaled {_fmt}", shapes=((1, 2, 40, 24), (1, 2, 70, 24)))
+    cases[f"scaled_query_in_{_fmt}"] = lambda g, b=_bits: g.attend(
+        q=of_bits(g.q * 24**-0.5, b), scale=1
+    )
+    cases[f"unscaled_scores_in_{_fmt}"] = lambda g, b=_bits: g.attend(
+        scores=of_bits(g.scores(scale=1), b) / np.sqrt(24)
+    )
+
+    cases = family(
         f"short/bias {_fmt}",
-        {f"bias_in_{_fmt}": lambda g, b=_bits: g.attend(add=of_bits(g["bias"], b))},
         shapes=_FEW,
         options=lambda r: {"bias": r.normal(size=(40, 70)).astype("f4")},
     )
+    cases[f"bias_in_{_fmt}"] = lambda g, b=_bits: g.attend(add=of_bits(g["bias"], b))
 
 
 def _exponentials(g, bits, *, summed):
@@ -430,16 +349,11 @@ def _exponentials(g, bits, *, summed):
     return powers @ g.v / (powers if summed else exact).sum(-1, keepdims=True)
 
 
-family(
-    "half",
-    {
-        "computed_in_half": lambda g: as_float16(g.attend()),
-        "unscaled": lambda g: as_float16(g.attend(scale=1)),
-        "computed_in_half|computed_in_bfloat16": lambda g: as_bfloat16(g.attend()),
-        "causal_unasked": lambda g: as_float16(g.attend(g.tril)),
-    },
-    shapes=(2, 4, 12, 8),
-)
+cases = family("half", shapes=(2, 4, 12, 8))
+cases["computed_in_half"] = lambda g: as_float16(g.attend())
+cases["unscaled"] = lambda g: as_float16(g.attend(scale=1))
+cases["computed_in_half|computed_in_bfloat16"] = lambda g: as_bfloat16(g.attend())
+cases["causal_unasked"] = lambda g: as_float16(g.attend(g.tril))
 
 
 def _overflow(g):
@@ -449,13 +363,13 @@ def _overflow(g):
 
 
 for _dtype in ("float32", "float16"):
-    family(
+    cases = family(
         f"overflow/{_dtype}",
-        {"product_overflows_float16": _overflow},
         shapes=(1, 2, 12, 64),
         change=lambda a: [60 * a[0], 60 * a[1], a[2]],
         dtype=_dtype,
     )
+    cases["product_overflows_float16"] = _overflow
 
 
 _UNITS = {"int8": 127.0}
@@ -506,23 +420,15 @@ def _quantized(g, function, names):
 
 _CACHE = {"cache": "kv", "key": "k", "value": "v", "inputs": "qkv"}
 for _what, _names in _CACHE.items():
-    family(
-        f"quantized/{_what}",
-        {
-            **{
-                f"{_what}_in_int8{by}": lambda g, a=axes, n=_names: _quantized(
-                    g, lambda x: _int8(x, a), n
-                )
-                for by, axes in _AXES.items()
-            },
-            **{
-                f"{_what}_in_{fmt}{by}": lambda g, a=axes, n=_names, f=fmt: _quantized(
-                    g, lambda x: _float8(x, f, a), n
-                )
-                for fmt in GRIDS
-                for by, axes in (("", None), ("_scaled", (0, 1, 2, 3)), ("_by_head", (0, 2, 3)))
-            },
-        },
-        shapes=((2, 4, 20, 16), (2, 2, 30, 16), (2, 2, 30, 8)),
-        change=_sizes,
+    cases = family(
+        f"quantized/{_what}", shapes=((2, 4, 20, 16), (2, 2, 30, 16), (2, 2, 30, 8)), change=_sizes
     )
+    for by, axes in _AXES.items():
+        cases[f"{_what}_in_int8{by}"] = lambda g, a=axes, n=_names: _quantized(
+            g, lambda x: _int8(x, a), n
+        )
+    for fmt in GRIDS:
+        for by, axes in (("", None), ("_scaled", (0, 1, 2, 3)), ("_by_head", (0, 2, 3))):
+            cases[f"{_what}_in_{fmt}{by}"] = lambda g, a=axes, n=_names, f=fmt: _quantized(
+                g, lambda x: _float8(x, f, a), n
+            )

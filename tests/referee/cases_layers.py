@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from referee.case import add
+from referee.case import Rows, add, told
 from referee.plain import FORMATS, cut, draw, joined, softmax
 
 import attncli
@@ -68,12 +68,11 @@ def attended(q, k, v, heads=HEADS, scale=None, keep=True):
     return joined(softmax(scores) @ v)
 
 
-def layers(name, rows, *, positions=None, output=False, width=WIDTH, sources=(), heads=HEADS):
-    """Add cases: each row makes, of a layer, query, key and value, or the finished output."""
-    for row, function in rows.items():
-        told = row.partition(" @ ")[0]
+def layers(name, *, positions=None, output=False, width=WIDTH, sources=(), heads=HEADS):
+    """Return a table: each row makes, of a layer, query, key and value, or the finished output."""
 
-        def make(seed, function=function):
+    def add_row(row, function):
+        def make(seed):
             layer = Layer(seed, width)
             made = function(layer)
             made = attended(*made, heads) if isinstance(made, list) else made
@@ -87,7 +86,9 @@ def layers(name, rows, *, positions=None, output=False, width=WIDTH, sources=(),
                 problem = attncli.pose(*inputs, heads=heads, **last)
             return problem, made.astype("f4"), {"projected": projected}
 
-        add(f"{name}/{row}", () if told == "passes" else told.split("|"), make)
+        add(f"{name}/{row}", told(row), make)
+
+    return Rows(add_row)
 
 
 def _fused_viewed(layer):
@@ -95,64 +96,55 @@ def _fused_viewed(layer):
     return [joined(one) for one in fused]
 
 
-layers(
-    "projection",
-    {
-        "passes": lambda a: a.three(),
-        "projections_transposed": lambda a: a.three(**a.turned("qkv")),
-        "wq_transposed": lambda a: a.three(**a.turned("q")),
-        "wk_transposed": lambda a: a.three(**a.turned("k")),
-        "wv_transposed": lambda a: a.three(**a.turned("v")),
-        "wq_transposed+wk_transposed": lambda a: a.three(**a.turned("qk")),
-        "projection_biases_missing": lambda a: a.three(**without("qkv")),
-        "bq_missing": lambda a: a.three(**without("q")),
-        "bv_missing": lambda a: a.three(**without("v")),
-        "passes @ bias of the keys": lambda a: a.three(**without("k")),
-        "projections_transposed+projection_biases_missing": lambda a: a.three(
-            **a.turned("qkv"), **without("qkv")
-        ),
-        "projections_missing": lambda a: [a.x] * 3,
-        "wq_unused": lambda a: [a.x, *a.named("kv")],
-        "wk_unused": lambda a: [a.linear("q"), a.x, a.linear("v")],
-        "wv_unused": lambda a: [*a.named("qk"), a.x],
-        "queries_made_with_wk": lambda a: a.named("kkv"),
-        "queries_made_with_wv": lambda a: a.named("vkv"),
-        "keys_made_with_wq": lambda a: a.named("qqv"),
-        "keys_made_with_wv": lambda a: a.named("qvv"),
-        "values_made_with_wq": lambda a: a.named("qkq"),
-        "values_made_with_wk": lambda a: a.named("qkk"),
-        "projections_in_the_order_kvq": lambda a: a.named("kvq"),
-        "projections_in_the_order_vqk": lambda a: a.named("vqk"),
-        "query_key_exchanged": lambda a: a.named("kqv"),
-        "projections_all_wq": lambda a: a.named("qqq"),
-        "embeddings_scaled": lambda a: a.three(4 * a.x),
-        "embeddings_centred": lambda a: a.three(a.x - a.x.mean(-1, keepdims=True)),
-        "embeddings_of_unit_length": lambda a: a.three(
-            a.x / np.linalg.norm(a.x, axis=-1, keepdims=True)
-        ),
-        "positions_unasked": lambda a: a.three(a.x + POSITIONS),
-        "unscaled": lambda a: attended(*a.three(), scale=1),
-        "embedding_scale|input_width_scale|one_over_width": lambda a: attended(
-            *a.three(), scale=1 / 4
-        ),
-        "projections_transposed+unscaled": lambda a: attended(*a.three(**a.turned("qkv")), scale=1),
-        "causal_unasked": lambda a: attended(*a.three(), keep=np.tri(TOKENS, dtype=bool)),
-        "embeddings_added": lambda a: attended(*a.three()) + a.x,
-        "fused_viewed_as_heads": _fused_viewed,
-        "scale_in_wq_not_in_bq": lambda a: a.three(bq=2 * a.w["bq"]),
-        "scale_in_bq_too": lambda a: a.three(bq=a.w["bq"] / 2),
-    },
+cases = layers("projection")
+cases["passes"] = lambda a: a.three()
+cases["projections_transposed"] = lambda a: a.three(**a.turned("qkv"))
+cases["wq_transposed"] = lambda a: a.three(**a.turned("q"))
+cases["wk_transposed"] = lambda a: a.three(**a.turned("k"))
+cases["wv_transposed"] = lambda a: a.three(**a.turned("v"))
+cases["wq_transposed+wk_transposed"] = lambda a: a.three(**a.turned("qk"))
+cases["projection_biases_missing"] = lambda a: a.three(**without("qkv"))
+cases["bq_missing"] = lambda a: a.three(**without("q"))
+cases["bv_missing"] = lambda a: a.three(**without("v"))
+cases["passes @ bias of the keys"] = lambda a: a.three(**without("k"))
+cases["projections_transposed+projection_biases_missing"] = lambda a: a.three(
+    **a.turned("qkv"), **without("qkv")
 )
+cases["projections_missing"] = lambda a: [a.x] * 3
+cases["wq_unused"] = lambda a: [a.x, *a.named("kv")]
+cases["wk_unused"] = lambda a: [a.linear("q"), a.x, a.linear("v")]
+cases["wv_unused"] = lambda a: [*a.named("qk"), a.x]
+cases["queries_made_with_wk"] = lambda a: a.named("kkv")
+cases["queries_made_with_wv"] = lambda a: a.named("vkv")
+cases["keys_made_with_wq"] = lambda a: a.named("qqv")
+cases["keys_made_with_wv"] = lambda a: a.named("qvv")
+cases["values_made_with_wq"] = lambda a: a.named("qkq")
+cases["values_made_with_wk"] = lambda a: a.named("qkk")
+cases["projections_in_the_order_kvq"] = lambda a: a.named("kvq")
+cases["projections_in_the_order_vqk"] = lambda a: a.named("vqk")
+cases["query_key_exchanged"] = lambda a: a.named("kqv")
+cases["projections_all_wq"] = lambda a: a.named("qqq")
+cases["embeddings_scaled"] = lambda a: a.three(4 * a.x)
+cases["embeddings_centred"] = lambda a: a.three(a.x - a.x.mean(-1, keepdims=True))
+cases["embeddings_of_unit_length"] = lambda a: a.three(
+    a.x / np.linalg.norm(a.x, axis=-1, keepdims=True)
+)
+cases["positions_unasked"] = lambda a: a.three(a.x + POSITIONS)
+cases["unscaled"] = lambda a: attended(*a.three(), scale=1)
+cases["embedding_scale|input_width_scale|one_over_width"] = lambda a: attended(
+    *a.three(), scale=1 / 4
+)
+cases["projections_transposed+unscaled"] = lambda a: attended(*a.three(**a.turned("qkv")), scale=1)
+cases["causal_unasked"] = lambda a: attended(*a.three(), keep=np.tri(TOKENS, dtype=bool))
+cases["embeddings_added"] = lambda a: attended(*a.three()) + a.x
+cases["fused_viewed_as_heads"] = _fused_viewed
+cases["scale_in_wq_not_in_bq"] = lambda a: a.three(bq=2 * a.w["bq"])
+cases["scale_in_bq_too"] = lambda a: a.three(bq=a.w["bq"] / 2)
 
 
-layers(
-    "projection/width",
-    {
-        "input_width_scale": lambda a: attended(*a.three(), scale=1 / 4),
-        "unscaled": lambda a: attended(*a.three(), scale=1),
-    },
-    width=12,
-)
+cases = layers("projection/width", width=12)
+cases["input_width_scale"] = lambda a: attended(*a.three(), scale=1 / 4)
+cases["unscaled"] = lambda a: attended(*a.three(), scale=1)
 
 
 def _by_head(layer, heads=HEADS):
@@ -172,55 +164,42 @@ def _by_component(layer):
     return [fused[..., at] for at in range(3)]
 
 
-layers(
-    "projection/fused",
-    {
-        "fused_cut_by_head": _by_head,
-        "fused_cut_by_kind": _by_kind,
-        "fused_cut_by_component": _by_component,
-    },
-)
+cases = layers("projection/fused")
+cases["fused_cut_by_head"] = _by_head
+cases["fused_cut_by_kind"] = _by_kind
+cases["fused_cut_by_component"] = _by_component
 for _fmt in ("bfloat16", "float16"):
-    layers(
-        f"projection/{_fmt}",
-        {
-            f"projections_in_{_fmt}": lambda a, f=FORMATS[_fmt]: a.three(
-                **{f"w{n}": f(a.w[f"w{n}"]) for n in "qkv"}
-            )
-        },
+    cases = layers(f"projection/{_fmt}")
+    cases[f"projections_in_{_fmt}"] = lambda a, f=FORMATS[_fmt]: a.three(
+        **{f"w{n}": f(a.w[f"w{n}"]) for n in "qkv"}
     )
 
-layers(
-    "positions",
-    {
-        "passes": lambda a: a.three(a.x + POSITIONS),
-        "positions_missing": lambda a: a.three(),
-        "positions_not_in_values": lambda a: [
-            *a.named("qk", a.x + POSITIONS),
-            a.linear("v"),
-        ],
-        "positions_concatenated": lambda a: a.three(
-            a.x + np.hstack([np.sin(ANGLES), np.cos(ANGLES)])
-        ),
-        "positions_cosine_first": lambda a: a.three(a.x + waves(ANGLES)[:, _PAIRS]),
-        "positions_from_one": lambda a: a.three(a.x + waves(ANGLES + FREQUENCIES)),
-        "positions_double_exponents": lambda a: a.three(
-            a.x + waves(np.arange(TOKENS)[:, None] * FREQUENCIES**2)
-        ),
-        "positions_halved_exponents": lambda a: a.three(
-            a.x + waves(np.arange(TOKENS)[:, None] * FREQUENCIES**0.5)
-        ),
-        "positions_own_exponents": lambda a: a.three(a.x + _own(1)),
-        "positions_alone": lambda a: a.three(0 * a.x + POSITIONS),
-        "positions_of_first_token": lambda a: a.three(a.x + POSITIONS[0]),
-        "positions_twice": lambda a: a.three(a.x + 2 * POSITIONS),
-        "positions_along_the_batch": lambda a: a.three(a.x + POSITIONS[:BATCH, None]),
-        "embeddings_scaled": lambda a: a.three(4 * a.x + POSITIONS),
-        "projections_transposed": lambda a: a.three(a.x + POSITIONS, **a.turned("qkv")),
-        "projections_transposed+positions_missing": lambda a: a.three(**a.turned("qkv")),
-    },
-    positions="sinusoidal",
+cases = layers("positions", positions="sinusoidal")
+cases["passes"] = lambda a: a.three(a.x + POSITIONS)
+cases["positions_missing"] = lambda a: a.three()
+cases["positions_not_in_values"] = lambda a: [
+    *a.named("qk", a.x + POSITIONS),
+    a.linear("v"),
+]
+cases["positions_concatenated"] = lambda a: a.three(
+    a.x + np.hstack([np.sin(ANGLES), np.cos(ANGLES)])
 )
+cases["positions_cosine_first"] = lambda a: a.three(a.x + waves(ANGLES)[:, _PAIRS])
+cases["positions_from_one"] = lambda a: a.three(a.x + waves(ANGLES + FREQUENCIES))
+cases["positions_double_exponents"] = lambda a: a.three(
+    a.x + waves(np.arange(TOKENS)[:, None] * FREQUENCIES**2)
+)
+cases["positions_halved_exponents"] = lambda a: a.three(
+    a.x + waves(np.arange(TOKENS)[:, None] * FREQUENCIES**0.5)
+)
+cases["positions_own_exponents"] = lambda a: a.three(a.x + _own(1))
+cases["positions_alone"] = lambda a: a.three(0 * a.x + POSITIONS)
+cases["positions_of_first_token"] = lambda a: a.three(a.x + POSITIONS[0])
+cases["positions_twice"] = lambda a: a.three(a.x + 2 * POSITIONS)
+cases["positions_along_the_batch"] = lambda a: a.three(a.x + POSITIONS[:BATCH, None])
+cases["embeddings_scaled"] = lambda a: a.three(4 * a.x + POSITIONS)
+cases["projections_transposed"] = lambda a: a.three(a.x + POSITIONS, **a.turned("qkv"))
+cases["projections_transposed+positions_missing"] = lambda a: a.three(**a.turned("qkv"))
 _PAIRS = np.arange(WIDTH) ^ 1
 
 
@@ -238,27 +217,18 @@ def _sources(order):
     ]
 
 
-layers(
-    "sources",
-    {
-        "passes": _sources("xyy"),
-        "key_source_unused": _sources("xxx"),
-        "sources_exchanged": _sources("yxx"),
-        "queries_from_key_source": _sources("yyy"),
-        "keys_from_x": _sources("xxy"),
-        "values_from_x": _sources("xyx"),
-    },
-    sources=(("key", "y"),),
-)
-layers(
-    "sources/three",
-    {
-        "values_from_key_source": _sources("xyy"),
-        "keys_from_value_source": _sources("xzz"),
-        "key_and_value_source_exchanged": _sources("xzy"),
-    },
-    sources=(("key", "y"), ("value", "z")),
-)
+cases = layers("sources", sources=(("key", "y"),))
+cases["passes"] = _sources("xyy")
+cases["key_source_unused"] = _sources("xxx")
+cases["sources_exchanged"] = _sources("yxx")
+cases["queries_from_key_source"] = _sources("yyy")
+cases["keys_from_x"] = _sources("xxy")
+cases["values_from_x"] = _sources("xyx")
+
+cases = layers("sources/three", sources=(("key", "y"), ("value", "z")))
+cases["values_from_key_source"] = _sources("xyy")
+cases["keys_from_value_source"] = _sources("xzz")
+cases["key_and_value_source_exchanged"] = _sources("xzy")
 
 
 def _out(layer, made=None, **changes):
@@ -274,32 +244,27 @@ def _rms_norm(x, epsilon=1e-5):
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
 
 
-layers(
-    "output",
-    {
-        "passes": _out,
-        "output_projection_missing": lambda a: attended(*a.three()),
-        "output_projection_transposed": lambda a: _out(a, wo=a.w["wo"].T),
-        "output_bias_missing": lambda a: _out(a, bo=0),
-        "output_projection_transposed+output_bias_missing": lambda a: _out(a, wo=a.w["wo"].T, bo=0),
-        "output_bias_repeated": lambda a: _out(a, bo=4 * a.w["bo"]),
-        "all_biases_missing": lambda a: _out(a, attended(*a.three(**without("qkv"))), bo=0),
-        "all_projections_transposed": lambda a: _out(
-            a, attended(*a.three(**a.turned("qkv"))), wo=a.w["wo"].T
-        ),
-        "projections_transposed": lambda a: _out(a, attended(*a.three(**a.turned("qkv")))),
-        "embeddings_layer_norm_1e_05": lambda a: _out(a, attended(*a.three(_layer_norm(a.x)))),
-        "embeddings_rms_norm_1e_05": lambda a: _out(a, attended(*a.three(_rms_norm(a.x)))),
-        "output_layer_norm_1e_05": lambda a: _layer_norm(_out(a)),
-        "output_rms_norm_1e_05": lambda a: _rms_norm(_out(a)),
-        "output_and_embeddings_layer_norm_1e_05": lambda a: _layer_norm(_out(a) + a.x),
-        "embeddings_added": lambda a: _out(a) + a.x,
-        "unscaled": lambda a: _out(a, attended(*a.three(), scale=1)),
-        "another_factor": lambda a: 2 * _out(a),
-        "heads_reshaped_out": lambda a: _out(a, _reshaped(attended(*a.three()))),
-    },
-    output=True,
+cases = layers("output", output=True)
+cases["passes"] = _out
+cases["output_projection_missing"] = lambda a: attended(*a.three())
+cases["output_projection_transposed"] = lambda a: _out(a, wo=a.w["wo"].T)
+cases["output_bias_missing"] = lambda a: _out(a, bo=0)
+cases["output_projection_transposed+output_bias_missing"] = lambda a: _out(a, wo=a.w["wo"].T, bo=0)
+cases["output_bias_repeated"] = lambda a: _out(a, bo=4 * a.w["bo"])
+cases["all_biases_missing"] = lambda a: _out(a, attended(*a.three(**without("qkv"))), bo=0)
+cases["all_projections_transposed"] = lambda a: _out(
+    a, attended(*a.three(**a.turned("qkv"))), wo=a.w["wo"].T
 )
+cases["projections_transposed"] = lambda a: _out(a, attended(*a.three(**a.turned("qkv"))))
+cases["embeddings_layer_norm_1e_05"] = lambda a: _out(a, attended(*a.three(_layer_norm(a.x))))
+cases["embeddings_rms_norm_1e_05"] = lambda a: _out(a, attended(*a.three(_rms_norm(a.x))))
+cases["output_layer_norm_1e_05"] = lambda a: _layer_norm(_out(a))
+cases["output_rms_norm_1e_05"] = lambda a: _rms_norm(_out(a))
+cases["output_and_embeddings_layer_norm_1e_05"] = lambda a: _layer_norm(_out(a) + a.x)
+cases["embeddings_added"] = lambda a: _out(a) + a.x
+cases["unscaled"] = lambda a: _out(a, attended(*a.three(), scale=1))
+cases["another_factor"] = lambda a: 2 * _out(a)
+cases["heads_reshaped_out"] = lambda a: _out(a, _reshaped(attended(*a.three())))
 
 
 def _reshaped(context):
@@ -318,17 +283,19 @@ def normed(rows, weight, epsilon=1e-6):
     return (vectors / np.sqrt(means + epsilon) * weight).reshape(rows.shape)
 
 
-def norms(rows, *, rope=None, later=False):
-    """Add cases of norms of query and key: each row changes both before they are attended."""
-    for row, function in rows.items():
+def norms(*, rope=None):
+    """Return a table: each row changes query and key before they are attended."""
 
-        def make(seed, function=function):
+    def add_row(row, function):
+        def make(seed):
             x = draw(seed + 3, (1, TOKENS, 8), dtype="float64")[0]
             q, k, v = (x @ weight for weight in _W)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                told = dict(zip(("wq", "wk", "wv", "q_norm", "k_norm"), (*_W, *_NORM), strict=True))
-                made = attncli.project(x, **told)
+                names = dict(
+                    zip(("wq", "wk", "wv", "q_norm", "k_norm"), (*_W, *_NORM), strict=True)
+                )
+                made = attncli.project(x, **names)
                 problem = attncli.pose(
                     made.query, made.key, made.value, heads=HEADS, kv_heads=GROUPS, rope=rope
                 )
@@ -337,23 +304,20 @@ def norms(rows, *, rope=None, later=False):
             context = attended(query, joined(wide[0]), joined(wide[1]))
             return problem, context, {"projected": made}
 
-        told = row.partition(" @ ")[0]
-        names = () if told == "passes" else told.split("|")
-        add(f"norms/{row}{' rope' if rope else ''}", names, make, later=later)
+        add(f"norms/{row}{' rope' if rope else ''}", told(row), make)
+
+    return Rows(add_row)
 
 
-norms(
-    {
-        "passes": lambda q, k: (normed(q, _NORM[0]), normed(k, _NORM[1])),
-        "norms_missing": lambda q, k: (q, k),
-        "query_norm_missing": lambda q, k: (q, normed(k, _NORM[1])),
-        "key_norm_missing": lambda q, k: (normed(q, _NORM[0]), k),
-        "norm_weights_missing": lambda q, k: (normed(q, np.ones(WIDE)), normed(k, np.ones(WIDE))),
-        "norm_weights_plus_1": lambda q, k: (normed(q, _NORM[0] + 1), normed(k, _NORM[1] + 1)),
-        "norm_weights_minus_1": lambda q, k: (normed(q, _NORM[0] - 1), normed(k, _NORM[1] - 1)),
-        "norms_of_all_heads": lambda q, k: (
-            normed(q, np.tile(_NORM[0], HEADS)),
-            normed(k, np.tile(_NORM[1], GROUPS)),
-        ),
-    }
+cases = norms()
+cases["passes"] = lambda q, k: (normed(q, _NORM[0]), normed(k, _NORM[1]))
+cases["norms_missing"] = lambda q, k: (q, k)
+cases["query_norm_missing"] = lambda q, k: (q, normed(k, _NORM[1]))
+cases["key_norm_missing"] = lambda q, k: (normed(q, _NORM[0]), k)
+cases["norm_weights_missing"] = lambda q, k: (normed(q, np.ones(WIDE)), normed(k, np.ones(WIDE)))
+cases["norm_weights_plus_1"] = lambda q, k: (normed(q, _NORM[0] + 1), normed(k, _NORM[1] + 1))
+cases["norm_weights_minus_1"] = lambda q, k: (normed(q, _NORM[0] - 1), normed(k, _NORM[1] - 1))
+cases["norms_of_all_heads"] = lambda q, k: (
+    normed(q, np.tile(_NORM[0], HEADS)),
+    normed(k, np.tile(_NORM[1], GROUPS)),
 )

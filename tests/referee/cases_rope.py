@@ -35,57 +35,53 @@ def _both(g, turn, *, offset=0, keep=True):
 
 
 for _p, _other in ((HALF, PAIR), (PAIR, HALF)):
-    family(
-        f"rope/{_p}",
-        {
-            "passes": lambda g, p=_p: _both(g, _by(p), offset=3),
-            "rope_pairing": lambda g, o=_other: _both(g, _by(o), offset=3),
-            "rope_missing": lambda g: g.attend(),
-            "rope_without_offset": lambda g, p=_p: _both(g, _by(p)),
-            "rope_query_only": lambda g, p=_p: _turned(g, q=_by(p), k=_still, offset=3),
-            "rope_key_only": lambda g, p=_p: _turned(g, q=_still, k=_by(p), offset=3),
-            "rope_backwards": lambda g, p=_p: _both(g, _by(p, sign=-1), offset=3),
-            "rope_key_backwards": lambda g, p=_p: _turned(g, q=_by(p), k=_by(p, sign=-1), offset=3),
-            "rope_query_backwards": lambda g, p=_p: _turned(
-                g, q=_by(p, sign=-1), k=_by(p), offset=3
-            ),
-            "rope_query_late": lambda g, p=_p: _both_places(g, p, 4),
-            "rope_query_early": lambda g, p=_p: _both_places(g, p, 2),
-            "rope_twice": lambda g, p=_p: _both(
-                g, lambda x, at: rotate(rotate(x, at, p), at, p), offset=3
-            ),
-            "rope_keys_twice": lambda g, p=_p: _turned(
-                g, q=_by(p), k=lambda x, at: rotate(rotate(x, at, p), at, p), offset=3
-            ),
-            "rope_on_values": lambda g, p=_p: _turned(
-                g, q=_by(p), k=_by(p), offset=3, v=rotate(g.v, np.arange(9), p)
-            ),
-            "rope_exponents_halved": lambda g, p=_p: _both(g, _by(p, 100.0), offset=3),
-            "rope_exponents_doubled": lambda g, p=_p: _both(g, _by(p, 1e8), offset=3),
-            "rope_base_500000": lambda g, p=_p: _both(g, _by(p, 5e5), offset=3),
-            "rope_base_1000000": lambda g, p=_p: _both(g, _by(p, 1e6), offset=3),
-            "another_rope_base": lambda g, p=_p: _both(g, _by(p, 321.0), offset=3),
-            "rope_first_half": lambda g, p=_p: _both(g, _partly(p, 4), offset=3),
-            "rope_along_heads": lambda g, p=_p: _both(g, _along_heads(p), offset=3),
-            "rope_across_heads": lambda g, p=_p: _both(g, _before_the_split(p), offset=3),
-            "rope_sign_lost": lambda g, p=_p: _both(g, _signless(p), offset=3),
-            "rope_angles_misplaced": lambda g, p=_p: _both(g, _misplaced(p), offset=3),
-            "rope_key_permuted": lambda g, p=_p: _turned(
-                g, q=_by(p), k=lambda x, at: rotate(x[..., ORDER[p]], at, p), offset=3
-            ),
-            "rope_query_other_pairing": lambda g, p=_p, o=_other: _turned(
-                g, q=_by(o), k=_by(p), offset=3
-            ),
-            "rope_missing+unscaled": lambda g: g.attend(scale=1),
-            "rope_pairing+unscaled": lambda g, o=_other: g.attend(
-                q=rotate(g.q, np.arange(6) + 3, o), k=rotate(g.k, np.arange(9), o), scale=1
-            ),
-            "unscaled": lambda g, p=_p: g.attend(
-                q=rotate(g.q, np.arange(6) + 3, p), k=rotate(g.k, np.arange(9), p), scale=1
-            ),
-        },
-        shapes=((2, 4, 6, 8), (2, 2, 9, 8)),
-        options={"rope": _p, "query_offset": 3},
+    cases = family(
+        f"rope/{_p}", shapes=((2, 4, 6, 8), (2, 2, 9, 8)), options={"rope": _p, "query_offset": 3}
+    )
+    cases["passes"] = lambda g, p=_p: _both(g, _by(p), offset=3)
+    cases["rope_pairing"] = lambda g, o=_other: _both(g, _by(o), offset=3)
+    cases["rope_missing"] = lambda g: g.attend()
+    cases["rope_without_offset"] = lambda g, p=_p: _both(g, _by(p))
+    cases["rope_query_only"] = lambda g, p=_p: _turned(g, q=_by(p), k=_still, offset=3)
+    cases["rope_key_only"] = lambda g, p=_p: _turned(g, q=_still, k=_by(p), offset=3)
+    cases["rope_backwards"] = lambda g, p=_p: _both(g, _by(p, sign=-1), offset=3)
+    cases["rope_key_backwards"] = lambda g, p=_p: _turned(g, q=_by(p), k=_by(p, sign=-1), offset=3)
+    cases["rope_query_backwards"] = lambda g, p=_p: _turned(
+        g, q=_by(p, sign=-1), k=_by(p), offset=3
+    )
+    cases["rope_query_late"] = lambda g, p=_p: _both_places(g, p, 4)
+    cases["rope_query_early"] = lambda g, p=_p: _both_places(g, p, 2)
+    cases["rope_twice"] = lambda g, p=_p: _both(
+        g, lambda x, at: rotate(rotate(x, at, p), at, p), offset=3
+    )
+    cases["rope_keys_twice"] = lambda g, p=_p: _turned(
+        g, q=_by(p), k=lambda x, at: rotate(rotate(x, at, p), at, p), offset=3
+    )
+    cases["rope_on_values"] = lambda g, p=_p: _turned(
+        g, q=_by(p), k=_by(p), offset=3, v=rotate(g.v, np.arange(9), p)
+    )
+    cases["rope_exponents_halved"] = lambda g, p=_p: _both(g, _by(p, 100.0), offset=3)
+    cases["rope_exponents_doubled"] = lambda g, p=_p: _both(g, _by(p, 1e8), offset=3)
+    cases["rope_base_500000"] = lambda g, p=_p: _both(g, _by(p, 5e5), offset=3)
+    cases["rope_base_1000000"] = lambda g, p=_p: _both(g, _by(p, 1e6), offset=3)
+    cases["another_rope_base"] = lambda g, p=_p: _both(g, _by(p, 321.0), offset=3)
+    cases["rope_first_half"] = lambda g, p=_p: _both(g, _partly(p, 4), offset=3)
+    cases["rope_along_heads"] = lambda g, p=_p: _both(g, _along_heads(p), offset=3)
+    cases["rope_across_heads"] = lambda g, p=_p: _both(g, _before_the_split(p), offset=3)
+    cases["rope_sign_lost"] = lambda g, p=_p: _both(g, _signless(p), offset=3)
+    cases["rope_angles_misplaced"] = lambda g, p=_p: _both(g, _misplaced(p), offset=3)
+    cases["rope_key_permuted"] = lambda g, p=_p: _turned(
+        g, q=_by(p), k=lambda x, at: rotate(x[..., ORDER[p]], at, p), offset=3
+    )
+    cases["rope_query_other_pairing"] = lambda g, p=_p, o=_other: _turned(
+        g, q=_by(o), k=_by(p), offset=3
+    )
+    cases["rope_missing+unscaled"] = lambda g: g.attend(scale=1)
+    cases["rope_pairing+unscaled"] = lambda g, o=_other: g.attend(
+        q=rotate(g.q, np.arange(6) + 3, o), k=rotate(g.k, np.arange(9), o), scale=1
+    )
+    cases["unscaled"] = lambda g, p=_p: g.attend(
+        q=rotate(g.q, np.arange(6) + 3, p), k=rotate(g.k, np.arange(9), p), scale=1
     )
 
 ORDER = {HALF: [0, 2, 4, 6, 1, 3, 5, 7], PAIR: [0, 4, 1, 5, 2, 6, 3, 7]}
@@ -151,44 +147,26 @@ def _misplaced(pairing):
     return turn
 
 
-family(
-    "rope/unasked",
-    {
-        "rope_unasked_half": lambda g: _both(g, _by(HALF)),
-        "rope_unasked_interleaved": lambda g: _both(g, _by(PAIR)),
-        "rope_unasked_half_500000": lambda g: _both(g, _by(HALF, 5e5)),
-    },
-)
-family(
-    "rope/base",
-    {
-        "rope_base": lambda g: _both(g, _by()),
-        "rope_base_500000": lambda g: _both(g, _by(HALF, 5e5)),
-    },
-    options={"rope": HALF, "rope_base": 2000.0},
-)
-family(
-    "rope/positions",
-    {
-        "rope_positions_scaled": lambda g: _both(g, lambda x, at: rotate(x, 0.25 * at)),
-        "rope_queries_moved": lambda g: _turned(g, q=lambda x, at: rotate(x, at - 5)),
-    },
-    shapes=(1, 1, 24, 8),
-    options={"rope": HALF},
-)
-family(
-    "rope/causal",
-    {
-        "passes": lambda g: _both(g, _by(), keep=g.tril),
-        "rope_pairing": lambda g: _both(g, _by(PAIR), keep=g.tril),
-        "rope_missing": lambda g: g.tril,
-        "causal_missing": lambda g: _both(g, _by()),
-        "causal_missing+rope_missing": lambda g: g.attend(),
-        "causal_missing+rope_pairing": lambda g: _both(g, _by(PAIR)),
-    },
-    shapes=(2, 4, 9, 8),
-    options={"rope": HALF, "causal": True},
-)
+cases = family("rope/unasked")
+cases["rope_unasked_half"] = lambda g: _both(g, _by(HALF))
+cases["rope_unasked_interleaved"] = lambda g: _both(g, _by(PAIR))
+cases["rope_unasked_half_500000"] = lambda g: _both(g, _by(HALF, 5e5))
+
+cases = family("rope/base", options={"rope": HALF, "rope_base": 2000.0})
+cases["rope_base"] = lambda g: _both(g, _by())
+cases["rope_base_500000"] = lambda g: _both(g, _by(HALF, 5e5))
+
+cases = family("rope/positions", shapes=(1, 1, 24, 8), options={"rope": HALF})
+cases["rope_positions_scaled"] = lambda g: _both(g, lambda x, at: rotate(x, 0.25 * at))
+cases["rope_queries_moved"] = lambda g: _turned(g, q=lambda x, at: rotate(x, at - 5))
+
+cases = family("rope/causal", shapes=(2, 4, 9, 8), options={"rope": HALF, "causal": True})
+cases["passes"] = lambda g: _both(g, _by(), keep=g.tril)
+cases["rope_pairing"] = lambda g: _both(g, _by(PAIR), keep=g.tril)
+cases["rope_missing"] = lambda g: g.tril
+cases["causal_missing"] = lambda g: _both(g, _by())
+cases["causal_missing+rope_missing"] = lambda g: g.attend()
+cases["causal_missing+rope_pairing"] = lambda g: _both(g, _by(PAIR))
 _NEW = {"rope": PAIR, "causal": True, "causal_align": "bottom-right"}
 
 
@@ -200,42 +178,32 @@ def _cache(g, queries, keys):
 for _count in (1, 4):
     _at, _keys = np.arange(20 - _count, 20), np.arange(20)
     _first = 20 - _count
-    family(
-        f"rope/cache {_count}",
-        {
-            "passes": lambda g, q=_at, k=_keys: _cache(g, q, k),
-            "rope_cache_unrotated": lambda g, q=_at, k=_keys, n=_first: _cache(
-                g, q, np.where(k >= n, k, 0)
-            ),
-            "rope_new_keys_unrotated": lambda g, q=_at, k=_keys, n=_first: _cache(
-                g, q, np.where(k < n, k, 0)
-            ),
-            "rope_new_tokens_from_zero": lambda g, q=_at, k=_keys, n=_first: _cache(
-                g, q - n, np.where(k < n, k, k - n)
-            ),
-            "rope_new_tokens_late": lambda g, q=_at, k=_keys, n=_first: _cache(
-                g, q + 1, np.where(k < n, k, k + 1)
-            ),
-            "rope_cache_twice": lambda g, q=_at, k=_keys, n=_first: _cache(
-                g, q, np.where(k < n, 2 * k, k)
-            ),
-            "rope_without_offset|rope_queries_moved|rope_key_only": lambda g, q=_at, k=_keys: (
-                _cache(g, q - q[0], k)
-            ),
-            "rope_missing": lambda g: g.j <= g.i + g.k.shape[-2] - g.q.shape[-2],
-        },
-        shapes=((2, 4, _count, 16), (2, 2, 20, 16)),
-        options=_NEW,
+    cases = family(
+        f"rope/cache {_count}", shapes=((2, 4, _count, 16), (2, 2, 20, 16)), options=_NEW
     )
-family(
+    cases["passes"] = lambda g, q=_at, k=_keys: _cache(g, q, k)
+    cases["rope_cache_unrotated"] = lambda g, q=_at, k=_keys, n=_first: _cache(
+        g, q, np.where(k >= n, k, 0)
+    )
+    cases["rope_new_keys_unrotated"] = lambda g, q=_at, k=_keys, n=_first: _cache(
+        g, q, np.where(k < n, k, 0)
+    )
+    cases["rope_new_tokens_from_zero"] = lambda g, q=_at, k=_keys, n=_first: _cache(
+        g, q - n, np.where(k < n, k, k - n)
+    )
+    cases["rope_new_tokens_late"] = lambda g, q=_at, k=_keys, n=_first: _cache(
+        g, q + 1, np.where(k < n, k, k + 1)
+    )
+    cases["rope_cache_twice"] = lambda g, q=_at, k=_keys, n=_first: _cache(
+        g, q, np.where(k < n, 2 * k, k)
+    )
+    cases["rope_without_offset|rope_queries_moved|rope_key_only"] = lambda g, q=_at, k=_keys: (
+        _cache(g, q - q[0], k)
+    )
+    cases["rope_missing"] = lambda g: g.j <= g.i + g.k.shape[-2] - g.q.shape[-2]
+
+cases = family(
     "rope/first entry",
-    {
-        "rope_of_first_entry": lambda g: g.attend(
-            g.j < np.array([30, 19, 24])[:, None, None, None],
-            q=rotate(g.q, [29]),
-            k=rotate(g.k, g.j),
-        )
-    },
     shapes=((3, 4, 1, 16), (3, 4, 37, 16)),
     options={
         "rope": HALF,
@@ -244,16 +212,19 @@ family(
         "kv_lengths": [30, 19, 24],
     },
 )
+cases["rope_of_first_entry"] = lambda g: g.attend(
+    g.j < np.array([30, 19, 24])[:, None, None, None],
+    q=rotate(g.q, [29]),
+    k=rotate(g.k, g.j),
+)
 for _align, _name, _offset in (("top-left", "bottom_right", 3), ("bottom-right", "top_left", 0)):
-    family(
+    cases = family(
         f"rope/align {_align}",
-        {
-            f"positions_{_name}": lambda g, n=_offset: g.attend(
-                g.j <= g.i + n, q=rotate(g.q, np.arange(4) + n), k=rotate(g.k, g.j)
-            )
-        },
         shapes=((2, 4, 4, 8), (2, 4, 7, 8)),
         options={"causal": True, "causal_align": _align, "rope": HALF},
+    )
+    cases[f"positions_{_name}"] = lambda g, n=_offset: g.attend(
+        g.j <= g.i + n, q=rotate(g.q, np.arange(4) + n), k=rotate(g.k, g.j)
     )
 
 
@@ -284,13 +255,11 @@ def _parts(g, pairing, first, fmt, which):
 for _fmt in ("bfloat16", "float16"):
     for _which in ("frequencies", "positions", "angles", "cosines_and_sines"):
         _far = 5001 if _which == "positions" else 40
-        family(
+        cases = family(
             f"rope/rounded {_which} {_fmt}",
-            {
-                f"rope_{_which}_in_{_fmt}": lambda g, n=_far, f=_fmt, w=_which: _parts(
-                    g, HALF, n, f, w
-                )
-            },
             shapes=(1, 2, 24, 16),
             options={"rope": HALF, "query_offset": _far},
+        )
+        cases[f"rope_{_which}_in_{_fmt}"] = lambda g, n=_far, f=_fmt, w=_which: _parts(
+            g, HALF, n, f, w
         )

@@ -13,181 +13,129 @@ def _beside_maximum(g):
     return np.exp(g.scores() - g.scores().max(-1, keepdims=True)).sum(-1)
 
 
-family(
-    "scale",
-    {
-        "passes": lambda g: g.attend(),
-        "unscaled": lambda g: g.attend(scale=1),
-        "scores_negated": lambda g: g.attend(scale=-ROOT),
-        "one_over_width": lambda g: g.attend(scale=1 / 8),
-        "embedding_scale": lambda g: g.attend(scale=1 / np.sqrt(32)),
-        "scale_inverted": lambda g: g.attend(scale=np.sqrt(8)),
-        "scale_of_one_side": lambda g: g.attend(scale=8**-0.25),
-        "length_scale": lambda g: g.attend(scale=1 / np.sqrt(6)),
-        "value_scale": lambda g: g.attend(scale=1 / np.sqrt(5)),
-        "scale_after_softmax": lambda g: softmax(g.scores(scale=1)) / np.sqrt(8) @ g.v,
-        "log2e_without_exp2": lambda g: g.attend(scale=np.log2(np.e) * ROOT),
-        "unscaled+softmax_base_2": lambda g: g.attend(scale=np.log(2)),
-        "another_scale @ 0.001": lambda g: g.attend(scale=0.001),
-        "another_scale @ 0.29": lambda g: g.attend(scale=0.29),
-        "another_scale @ 12": lambda g: g.attend(scale=12),
-        "another_scale @ negative": lambda g: g.attend(scale=-0.31),
-        "another_scale @ weights and lse": lambda g: {
-            "weights": softmax(g.scores(scale=0.41)),
-            "lse": log_sum(g.scores(scale=0.41)),
-        },
-        "unscaled @ weights": lambda g: {"weights": g.weights(scale=1)},
-        "unscaled|lse_unscaled @ lse": lambda g: {"lse": log_sum(g.scores(scale=1))},
-        "scores_zero": lambda g: np.broadcast_to(g.v.mean(-2, keepdims=True), (*g.q.shape[:3], 5)),
-    },
-    shapes=((2, 4, 6, 8), (2, 4, 6, 8), (2, 4, 6, 5)),
-)
+cases = family("scale", shapes=((2, 4, 6, 8), (2, 4, 6, 8), (2, 4, 6, 5)))
+cases["passes"] = lambda g: g.attend()
+cases["unscaled"] = lambda g: g.attend(scale=1)
+cases["scores_negated"] = lambda g: g.attend(scale=-ROOT)
+cases["one_over_width"] = lambda g: g.attend(scale=1 / 8)
+cases["embedding_scale"] = lambda g: g.attend(scale=1 / np.sqrt(32))
+cases["scale_inverted"] = lambda g: g.attend(scale=np.sqrt(8))
+cases["scale_of_one_side"] = lambda g: g.attend(scale=8**-0.25)
+cases["length_scale"] = lambda g: g.attend(scale=1 / np.sqrt(6))
+cases["value_scale"] = lambda g: g.attend(scale=1 / np.sqrt(5))
+cases["scale_after_softmax"] = lambda g: softmax(g.scores(scale=1)) / np.sqrt(8) @ g.v
+cases["log2e_without_exp2"] = lambda g: g.attend(scale=np.log2(np.e) * ROOT)
+cases["unscaled+softmax_base_2"] = lambda g: g.attend(scale=np.log(2))
+cases["another_scale @ 0.001"] = lambda g: g.attend(scale=0.001)
+cases["another_scale @ 0.29"] = lambda g: g.attend(scale=0.29)
+cases["another_scale @ 12"] = lambda g: g.attend(scale=12)
+cases["another_scale @ negative"] = lambda g: g.attend(scale=-0.31)
+cases["another_scale @ weights and lse"] = lambda g: {
+    "weights": softmax(g.scores(scale=0.41)),
+    "lse": log_sum(g.scores(scale=0.41)),
+}
+cases["unscaled @ weights"] = lambda g: {"weights": g.weights(scale=1)}
+cases["unscaled|lse_unscaled @ lse"] = lambda g: {"lse": log_sum(g.scores(scale=1))}
+cases["scores_zero"] = lambda g: np.broadcast_to(g.v.mean(-2, keepdims=True), (*g.q.shape[:3], 5))
 for dtype in ("float64", "float16", "bfloat16"):
-    family(
-        f"scale/{dtype}",
-        {
-            "passes": lambda g: g.attend(),
-            "unscaled": lambda g: g.attend(scale=1),
-            "another_scale": lambda g: g.attend(scale=0.29),
-        },
-        dtype=dtype,
-        shapes=(2, 4, 12, 16),
-    )
-family(
-    "scale/given",
-    {
-        "scale_ignored": lambda g: g.attend(),
-        "scale_twice": lambda g: g.attend(scale=0.49),
-        "unscaled": lambda g: g.attend(scale=1),
-    },
-    options={"scale": 0.7},
-)
-family(
-    "scale/wide",
-    {
-        "padded_width_scale": lambda g: g.attend(scale=1 / 8),
-        "unscaled @ grouped": lambda g: g.attend(scale=1),
-    },
-    shapes=((2, 4, 6, 40), (2, 2, 9, 40)),
-)
-family(
-    "scale/slices",
-    {"unscaled": lambda g: g.attend(scale=1), "embedding_scale": lambda g: g.attend(scale=1 / 4)},
-    shapes=(1, 2, 190, 8),
-)
-family(
-    "scale/2-D",
-    {
-        "unscaled": lambda g: g.attend(scale=1),
-        "one_over_width": lambda g: g.attend(scale=1 / 8),
-        "another_scale": lambda g: g.attend(scale=0.6),
-    },
-    shapes=((7, 8), (9, 8), (9, 5)),
-)
+    cases = family(f"scale/{dtype}", dtype=dtype, shapes=(2, 4, 12, 16))
+    cases["passes"] = lambda g: g.attend()
+    cases["unscaled"] = lambda g: g.attend(scale=1)
+    cases["another_scale"] = lambda g: g.attend(scale=0.29)
 
-family(
-    "inputs",
-    {
-        "query_key_exchanged": lambda g: g.attend(q=g.k, k=g.q),
-        "key_value_exchanged": lambda g: g.attend(k=g.v, v=g.k),
-        "query_value_exchanged": lambda g: g.attend(q=g.v, v=g.q),
-        "key_as_value": lambda g: g.attend(v=g.k),
-        "query_as_key": lambda g: g.attend(k=g.q),
-        "value_as_key": lambda g: g.attend(k=g.v),
-        "key_as_query": lambda g: g.attend(q=g.k),
-        "value_as_query": lambda g: g.attend(q=g.v),
-        "query_as_value": lambda g: g.attend(v=g.q),
-        "inputs_in_the_order_key_value_query": lambda g: g.attend(q=g.k, k=g.v, v=g.q),
-        "inputs_in_the_order_value_query_key": lambda g: g.attend(q=g.v, k=g.q, v=g.k),
-        "query_added": lambda g: g.attend() + g.q,
-        "value_added": lambda g: g.attend() + g.v,
-        "context_is_key": lambda g: g.inputs[1],
-        "context_is_value": lambda g: g.inputs[2],
-    },
-)
-family(
-    "inputs/other shapes",
-    {"key_as_value": lambda g: g.attend(v=g.k)},
-    shapes=((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4)),
-)
-family(
-    "inputs/other rows",
-    {"key_as_query": lambda g: g.attend(q=g.k)},
-    shapes=((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4)),
-)
-family(
-    "inputs/causal",
-    {
-        "query_key_exchanged": lambda g: g.attend(g.tril, q=g.k, k=g.q),
-        "key_value_exchanged": lambda g: g.attend(g.tril, k=g.v, v=g.k),
-    },
-    options={"causal": True},
-    shapes=(2, 4, 9, 8),
-)
+cases = family("scale/given", options={"scale": 0.7})
+cases["scale_ignored"] = lambda g: g.attend()
+cases["scale_twice"] = lambda g: g.attend(scale=0.49)
+cases["unscaled"] = lambda g: g.attend(scale=1)
 
-family(
-    "softmax",
-    {
-        "softmax_over_queries": lambda g: softmax(g.scores(), -2) @ g.v,
-        "softmax_over_heads": lambda g: softmax(g.scores(), 1) @ g.v,
-        "softmax_over_batch": lambda g: softmax(g.scores(), 0) @ g.v,
-        "softmax_over_all": lambda g: softmax(g.scores(), (-2, -1)) @ g.v,
-        "softmax_base_2": lambda g: softmax(g.scores() * np.log(2)) @ g.v,
-        "softmax_twice": lambda g: softmax(softmax(g.scores())) @ g.v,
-        "softmax_left_out": lambda g: g.scores() @ g.v,
-        "softmax_exponentials": lambda g: np.exp(g.scores()) @ g.v,
-        "scores_divided_by_their_sum": lambda g: (
-            g.scores() / g.scores().sum(-1, keepdims=True) @ g.v
-        ),
-        "sigmoid": lambda g: 1 / (1 + np.exp(-g.scores())) @ g.v,
-        "softmax_not_normalised": lambda g: (
-            np.exp(g.scores() - g.scores().max(-1, keepdims=True)) @ g.v
-        ),
-        "weights_transposed": lambda g: softmax(g.scores()).swapaxes(-1, -2) @ g.v,
-        "log_softmax": lambda g: np.log(softmax(g.scores())) @ g.v,
-        "relu": lambda g: np.maximum(g.scores(), 0) @ g.v,
-        "relu_divided_by_length": lambda g: np.maximum(g.scores(), 0) / 6 @ g.v,
-        "sinks_unasked": lambda g: g.attend(sinks=np.zeros(4)),
-        "values_summed": lambda g: (
-            softmax(g.scores()).sum(-1, keepdims=True) * g.v.sum(-2, keepdims=True)
-        ),
-        "softmax_over_queries @ weights": lambda g: {"weights": softmax(g.scores(), -2)},
-        "weights_averaged_before_values": lambda g: (
-            softmax(g.scores()).mean(1, keepdims=True) @ g.v
-        ),
-    },
+cases = family("scale/wide", shapes=((2, 4, 6, 40), (2, 2, 9, 40)))
+cases["padded_width_scale"] = lambda g: g.attend(scale=1 / 8)
+cases["unscaled @ grouped"] = lambda g: g.attend(scale=1)
+
+cases = family("scale/slices", shapes=(1, 2, 190, 8))
+cases["unscaled"] = lambda g: g.attend(scale=1)
+cases["embedding_scale"] = lambda g: g.attend(scale=1 / 4)
+
+cases = family("scale/2-D", shapes=((7, 8), (9, 8), (9, 5)))
+cases["unscaled"] = lambda g: g.attend(scale=1)
+cases["one_over_width"] = lambda g: g.attend(scale=1 / 8)
+cases["another_scale"] = lambda g: g.attend(scale=0.6)
+
+cases = family("inputs")
+cases["query_key_exchanged"] = lambda g: g.attend(q=g.k, k=g.q)
+cases["key_value_exchanged"] = lambda g: g.attend(k=g.v, v=g.k)
+cases["query_value_exchanged"] = lambda g: g.attend(q=g.v, v=g.q)
+cases["key_as_value"] = lambda g: g.attend(v=g.k)
+cases["query_as_key"] = lambda g: g.attend(k=g.q)
+cases["value_as_key"] = lambda g: g.attend(k=g.v)
+cases["key_as_query"] = lambda g: g.attend(q=g.k)
+cases["value_as_query"] = lambda g: g.attend(q=g.v)
+cases["query_as_value"] = lambda g: g.attend(v=g.q)
+cases["inputs_in_the_order_key_value_query"] = lambda g: g.attend(q=g.k, k=g.v, v=g.q)
+cases["inputs_in_the_order_value_query_key"] = lambda g: g.attend(q=g.v, k=g.q, v=g.k)
+cases["query_added"] = lambda g: g.attend() + g.q
+cases["value_added"] = lambda g: g.attend() + g.v
+cases["context_is_key"] = lambda g: g.inputs[1]
+cases["context_is_value"] = lambda g: g.inputs[2]
+
+cases = family("inputs/other shapes", shapes=((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4)))
+cases["key_as_value"] = lambda g: g.attend(v=g.k)
+
+cases = family("inputs/other rows", shapes=((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4)))
+cases["key_as_query"] = lambda g: g.attend(q=g.k)
+
+cases = family("inputs/causal", options={"causal": True}, shapes=(2, 4, 9, 8))
+cases["query_key_exchanged"] = lambda g: g.attend(g.tril, q=g.k, k=g.q)
+cases["key_value_exchanged"] = lambda g: g.attend(g.tril, k=g.v, v=g.k)
+
+cases = family("softmax")
+cases["softmax_over_queries"] = lambda g: softmax(g.scores(), -2) @ g.v
+cases["softmax_over_heads"] = lambda g: softmax(g.scores(), 1) @ g.v
+cases["softmax_over_batch"] = lambda g: softmax(g.scores(), 0) @ g.v
+cases["softmax_over_all"] = lambda g: softmax(g.scores(), (-2, -1)) @ g.v
+cases["softmax_base_2"] = lambda g: softmax(g.scores() * np.log(2)) @ g.v
+cases["softmax_twice"] = lambda g: softmax(softmax(g.scores())) @ g.v
+cases["softmax_left_out"] = lambda g: g.scores() @ g.v
+cases["softmax_exponentials"] = lambda g: np.exp(g.scores()) @ g.v
+cases["scores_divided_by_their_sum"] = lambda g: (
+    g.scores() / g.scores().sum(-1, keepdims=True) @ g.v
 )
-family(
-    "softmax/causal",
-    {
-        "softmax_over_queries": lambda g: softmax(np.where(g.tril, g.scores(), -np.inf), -2) @ g.v,
-        "softmax_over_heads": lambda g: (
-            np.nan_to_num(softmax(np.where(g.tril, g.scores(), -np.inf), 1)) @ g.v
-        ),
-        "softmax_base_2": lambda g: g.attend(g.tril, scores=g.scores() * np.log(2)),
-        "hidden_after_softmax": lambda g: (softmax(g.scores()) * g.tril) @ g.v,
-        "filled_after_softmax|scores_zero+filled_after_softmax": lambda g: (
-            np.where(g.tril, softmax(g.scores()), -1e9) @ g.v
-        ),
-        "relu": lambda g: np.where(g.tril, np.maximum(g.scores(), 0), 0) @ g.v,
-        "sigmoid": lambda g: np.where(g.tril, 1 / (1 + np.exp(-g.scores())), 0) @ g.v,
-    },
-    options={"causal": True},
-    shapes=(2, 4, 9, 8),
+cases["sigmoid"] = lambda g: 1 / (1 + np.exp(-g.scores())) @ g.v
+cases["softmax_not_normalised"] = lambda g: (
+    np.exp(g.scores() - g.scores().max(-1, keepdims=True)) @ g.v
 )
-family(
-    "softmax/square",
-    {
-        "denominators_of_other_rows": lambda g: (
-            np.exp(g.scores()) / np.exp(g.scores()).sum(-1) @ g.v
-        ),
-        "maxima_of_other_rows": lambda g: _maxima_of_other_rows(g.scores()) @ g.v,
-        "log_softmax": lambda g: np.log(softmax(g.scores())) @ g.v,
-        "weights_are_logarithms": lambda g: {"weights": np.log(softmax(g.scores()))},
-        "products_of_sums": lambda g: softmax(g.q.sum(1)[:, None] * g.k.sum(1) * ROOT) @ g.v,
-    },
-    shapes=((7, 8), (7, 8), (7, 5)),
+cases["weights_transposed"] = lambda g: softmax(g.scores()).swapaxes(-1, -2) @ g.v
+cases["log_softmax"] = lambda g: np.log(softmax(g.scores())) @ g.v
+cases["relu"] = lambda g: np.maximum(g.scores(), 0) @ g.v
+cases["relu_divided_by_length"] = lambda g: np.maximum(g.scores(), 0) / 6 @ g.v
+cases["sinks_unasked"] = lambda g: g.attend(sinks=np.zeros(4))
+cases["values_summed"] = lambda g: (
+    softmax(g.scores()).sum(-1, keepdims=True) * g.v.sum(-2, keepdims=True)
 )
+cases["softmax_over_queries @ weights"] = lambda g: {"weights": softmax(g.scores(), -2)}
+cases["weights_averaged_before_values"] = lambda g: softmax(g.scores()).mean(1, keepdims=True) @ g.v
+
+cases = family("softmax/causal", options={"causal": True}, shapes=(2, 4, 9, 8))
+cases["softmax_over_queries"] = lambda g: softmax(np.where(g.tril, g.scores(), -np.inf), -2) @ g.v
+cases["softmax_over_heads"] = lambda g: (
+    np.nan_to_num(softmax(np.where(g.tril, g.scores(), -np.inf), 1)) @ g.v
+)
+cases["softmax_base_2"] = lambda g: g.attend(g.tril, scores=g.scores() * np.log(2))
+cases["hidden_after_softmax"] = lambda g: (softmax(g.scores()) * g.tril) @ g.v
+cases["filled_after_softmax|scores_zero+filled_after_softmax"] = lambda g: (
+    np.where(g.tril, softmax(g.scores()), -1e9) @ g.v
+)
+cases["relu"] = lambda g: np.where(g.tril, np.maximum(g.scores(), 0), 0) @ g.v
+cases["sigmoid"] = lambda g: np.where(g.tril, 1 / (1 + np.exp(-g.scores())), 0) @ g.v
+
+cases = family("softmax/square", shapes=((7, 8), (7, 8), (7, 5)))
+cases["denominators_of_other_rows"] = lambda g: (
+    np.exp(g.scores()) / np.exp(g.scores()).sum(-1) @ g.v
+)
+cases["maxima_of_other_rows"] = lambda g: _maxima_of_other_rows(g.scores()) @ g.v
+cases["log_softmax"] = lambda g: np.log(softmax(g.scores())) @ g.v
+cases["weights_are_logarithms"] = lambda g: {"weights": np.log(softmax(g.scores()))}
+cases["products_of_sums"] = lambda g: softmax(g.q.sum(1)[:, None] * g.k.sum(1) * ROOT) @ g.v
 
 
 def _maxima_of_other_rows(scores):
@@ -202,34 +150,22 @@ def _without_maximum(g, dtype, *, last):
     return (powers.astype("f4") @ v) / total if last else (powers / total).astype("f4") @ v
 
 
-family(
-    "softmax/overflow",
-    {
-        "softmax_without_maximum": lambda g: _without_maximum(g, "f4", last=False),
-        "softmax_without_maximum_divided_last": lambda g: _without_maximum(g, "f4", last=True),
-    },
-    shapes=(1, 2, 40, 8),
-    change=lambda a: [6 * a[0], 6 * a[1], 30 * a[2]],
+cases = family(
+    "softmax/overflow", shapes=(1, 2, 40, 8), change=lambda a: [6 * a[0], 6 * a[1], 30 * a[2]]
 )
-family(
-    "softmax/overflow float16",
-    {"softmax_without_maximum": lambda g: _without_maximum(g, "f2", last=False)},
-    dtype="float16",
-    change=lambda a: [8 * a[0], a[1], a[2]],
-)
+cases["softmax_without_maximum"] = lambda g: _without_maximum(g, "f4", last=False)
+cases["softmax_without_maximum_divided_last"] = lambda g: _without_maximum(g, "f4", last=True)
 
-family(
-    "softmax/denominator",
-    {
-        "epsilon_1e_2": lambda g: _denominator(g, lambda p: p.sum(-1) + 1e-2),
-        "epsilon_1e_5": lambda g: _denominator(g, lambda p: p.sum(-1) + 1e-5),
-        "epsilon_added": lambda g: _denominator(g, lambda p: p.sum(-1) + 0.1),
-        "sinks_unasked_unshifted": lambda g: _denominator(g, lambda p: p.sum(-1) + 1),
-        "last_key_uncounted": lambda g: _denominator(g, lambda p: p[..., :-1].sum(-1)),
-        "first_key_uncounted": lambda g: _denominator(g, lambda p: p[..., 1:].sum(-1)),
-    },
-    dtype="float64",
-)
+cases = family("softmax/overflow float16", dtype="float16", change=lambda a: [8 * a[0], a[1], a[2]])
+cases["softmax_without_maximum"] = lambda g: _without_maximum(g, "f2", last=False)
+
+cases = family("softmax/denominator", dtype="float64")
+cases["epsilon_1e_2"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 1e-2)
+cases["epsilon_1e_5"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 1e-5)
+cases["epsilon_added"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 0.1)
+cases["sinks_unasked_unshifted"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 1)
+cases["last_key_uncounted"] = lambda g: _denominator(g, lambda p: p[..., :-1].sum(-1))
+cases["first_key_uncounted"] = lambda g: _denominator(g, lambda p: p[..., 1:].sum(-1))
 
 
 def _denominator(g, total):
@@ -248,50 +184,41 @@ def _causal(g, scores):
     return g.attend(g.tril, scores=scores)
 
 
-family(
-    "softcap",
-    {
-        "softcap_missing": lambda g: _causal(g, g.scores() + g["bias"]),
-        "softcap_after_mask": lambda g: (
-            softmax(_capped(np.where(g.tril, g.scores() + g["bias"], -np.inf))) @ g.v
-        ),
-        "softcap_after_bias|bias_before_softcap": lambda g: _causal(
-            g, _capped(g.scores() + g["bias"])
-        ),
-        "softcap_before_scale": lambda g: _causal(g, _capped(g.scores(scale=1)) * ROOT + g["bias"]),
-        "softcap_undivided": lambda g: _causal(g, CAP * np.tanh(g.scores()) + g["bias"]),
-        "softcap_unmultiplied": lambda g: _causal(g, np.tanh(g.scores() / CAP) + g["bias"]),
-        "softcap_clipped": lambda g: _causal(g, np.clip(g.scores(), -CAP, CAP) + g["bias"]),
-        "another_softcap": lambda g: _causal(g, _capped(g.scores(), 2.3) + g["bias"]),
-    },
-    options=lambda r: {"softcap": CAP, "bias": r.normal(size=(6, 6)), "causal": True},
+cases = family(
+    "softcap", options=lambda r: {"softcap": CAP, "bias": r.normal(size=(6, 6)), "causal": True}
 )
-family(
-    "softcap/unasked",
-    {"softcap_unasked": lambda g: g.attend(cap=0.7)},
-    shapes=(1, 2, 12, 8),
+cases["softcap_missing"] = lambda g: _causal(g, g.scores() + g["bias"])
+cases["softcap_after_mask"] = lambda g: (
+    softmax(_capped(np.where(g.tril, g.scores() + g["bias"], -np.inf))) @ g.v
 )
-family(
-    "bias",
-    {
-        "passes": lambda g: _causal(g, g.scores() + g["bias"]),
-        "bias_ignored": lambda g: _causal(g, g.scores()),
-        "bias_subtracted": lambda g: _causal(g, g.scores() - g["bias"]),
-        "bias_twice": lambda g: _causal(g, g.scores() + 2 * g["bias"]),
-        "bias_multiplied": lambda g: _causal(g, g.scores() * g["bias"]),
-        "bias_transposed": lambda g: _causal(g, g.scores() + g["bias"].T),
-        "bias_scaled": lambda g: _causal(g, (g.scores(scale=1) + g["bias"]) * ROOT),
-        "bias_of_next_key": lambda g: _causal(g, g.scores() + _beside(g["bias"], -1)),
-        "bias_of_previous_key": lambda g: _causal(g, g.scores() + _beside(g["bias"], 1)),
-        "bias_of_next_query": lambda g: _causal(g, g.scores() + np.roll(g["bias"], -1, 0)),
-        "bias_of_first_query": lambda g: _causal(g, g.scores() + g["bias"][:1]),
-        "bias_after_softmax": lambda g: (
-            (softmax(np.where(g.tril, g.scores(), -np.inf)) + g["bias"]) @ g.v
-        ),
-        "another_bias_factor": lambda g: _causal(g, g.scores() + 0.1 * g["bias"]),
-    },
-    options=lambda r: {"bias": r.normal(size=(6, 6)), "causal": True},
+cases["softcap_after_bias|bias_before_softcap"] = lambda g: _causal(
+    g, _capped(g.scores() + g["bias"])
 )
+cases["softcap_before_scale"] = lambda g: _causal(g, _capped(g.scores(scale=1)) * ROOT + g["bias"])
+cases["softcap_undivided"] = lambda g: _causal(g, CAP * np.tanh(g.scores()) + g["bias"])
+cases["softcap_unmultiplied"] = lambda g: _causal(g, np.tanh(g.scores() / CAP) + g["bias"])
+cases["softcap_clipped"] = lambda g: _causal(g, np.clip(g.scores(), -CAP, CAP) + g["bias"])
+cases["another_softcap"] = lambda g: _causal(g, _capped(g.scores(), 2.3) + g["bias"])
+
+cases = family("softcap/unasked", shapes=(1, 2, 12, 8))
+cases["softcap_unasked"] = lambda g: g.attend(cap=0.7)
+
+cases = family("bias", options=lambda r: {"bias": r.normal(size=(6, 6)), "causal": True})
+cases["passes"] = lambda g: _causal(g, g.scores() + g["bias"])
+cases["bias_ignored"] = lambda g: _causal(g, g.scores())
+cases["bias_subtracted"] = lambda g: _causal(g, g.scores() - g["bias"])
+cases["bias_twice"] = lambda g: _causal(g, g.scores() + 2 * g["bias"])
+cases["bias_multiplied"] = lambda g: _causal(g, g.scores() * g["bias"])
+cases["bias_transposed"] = lambda g: _causal(g, g.scores() + g["bias"].T)
+cases["bias_scaled"] = lambda g: _causal(g, (g.scores(scale=1) + g["bias"]) * ROOT)
+cases["bias_of_next_key"] = lambda g: _causal(g, g.scores() + _beside(g["bias"], -1))
+cases["bias_of_previous_key"] = lambda g: _causal(g, g.scores() + _beside(g["bias"], 1))
+cases["bias_of_next_query"] = lambda g: _causal(g, g.scores() + np.roll(g["bias"], -1, 0))
+cases["bias_of_first_query"] = lambda g: _causal(g, g.scores() + g["bias"][:1])
+cases["bias_after_softmax"] = lambda g: (
+    (softmax(np.where(g.tril, g.scores(), -np.inf)) + g["bias"]) @ g.v
+)
+cases["another_bias_factor"] = lambda g: _causal(g, g.scores() + 0.1 * g["bias"])
 
 
 def _beside(table, step):
@@ -299,26 +226,17 @@ def _beside(table, step):
     return np.roll(table.ravel(), step).reshape(table.shape)
 
 
-family(
-    "bias/heads",
-    {
-        "bias_of_first_head": lambda g: g.attend(add=g["bias"][:1]),
-        "inputs_misplaced": lambda g: g.attend(add=g["bias"][[0, 3, 2, 1]]),
-        "bias_ignored+unscaled": lambda g: g.attend(scale=1),
-    },
-    options=lambda r: {"bias": r.normal(size=(4, 6, 6))},
+cases = family("bias/heads", options=lambda r: {"bias": r.normal(size=(4, 6, 6))})
+cases["bias_of_first_head"] = lambda g: g.attend(add=g["bias"][:1])
+cases["inputs_misplaced"] = lambda g: g.attend(add=g["bias"][[0, 3, 2, 1]])
+cases["bias_ignored+unscaled"] = lambda g: g.attend(scale=1)
+
+cases = family("bias/memory", options=lambda r: {"bias": r.normal(size=(2, 4, 6, 6))})
+cases["bias_viewed_heads_first"] = lambda g: g.attend(
+    add=g["bias"].transpose(0, 2, 3, 1).reshape(2, 4, 6, 6)
 )
-family(
-    "bias/memory",
-    {
-        "bias_viewed_heads_first": lambda g: g.attend(
-            add=g["bias"].transpose(0, 2, 3, 1).reshape(2, 4, 6, 6)
-        ),
-        "bias_viewed_heads_last": lambda g: g.attend(
-            add=g["bias"].reshape(2, 6, 6, 4).transpose(0, 3, 1, 2)
-        ),
-    },
-    options=lambda r: {"bias": r.normal(size=(2, 4, 6, 6))},
+cases["bias_viewed_heads_last"] = lambda g: g.attend(
+    add=g["bias"].reshape(2, 6, 6, 4).transpose(0, 3, 1, 2)
 )
 
 SLOPES = np.array([0.5, 0.25, 0.125, 1.0])
@@ -330,57 +248,39 @@ def _far(g, offset=0):
     return np.abs(g.i + offset - g.j)
 
 
-family(
-    "alibi",
-    {
-        "passes": lambda g: g.attend(add=-_S * _far(g)),
-        "alibi_ignored": lambda g: g.attend(),
-        "alibi_signed|alibi_positional": lambda g: g.attend(add=_S * g.j),
-        "alibi_signed_backwards": lambda g: g.attend(add=-_S * g.j),
-        "alibi_added": lambda g: g.attend(add=_S * _far(g)),
-        "alibi_slopes_reversed": lambda g: g.attend(add=-_S[::-1] * _far(g)),
-        "alibi_scaled": lambda g: g.attend(add=-_S * _far(g) * ROOT),
-        "alibi_slope_of_first_head": lambda g: g.attend(add=-_S[0] * _far(g)),
-        "another_alibi_factor": lambda g: g.attend(add=-0.35 * _S * _far(g)),
-        "inputs_misplaced": lambda g: g.attend(add=-_S[[0, 3, 2, 1]] * _far(g)),
-        "alibi_ignored+unscaled": lambda g: g.attend(scale=1),
-    },
-    options={"alibi_slopes": SLOPES},
+cases = family("alibi", options={"alibi_slopes": SLOPES})
+cases["passes"] = lambda g: g.attend(add=-_S * _far(g))
+cases["alibi_ignored"] = lambda g: g.attend()
+cases["alibi_signed|alibi_positional"] = lambda g: g.attend(add=_S * g.j)
+cases["alibi_signed_backwards"] = lambda g: g.attend(add=-_S * g.j)
+cases["alibi_added"] = lambda g: g.attend(add=_S * _far(g))
+cases["alibi_slopes_reversed"] = lambda g: g.attend(add=-_S[::-1] * _far(g))
+cases["alibi_scaled"] = lambda g: g.attend(add=-_S * _far(g) * ROOT)
+cases["alibi_slope_of_first_head"] = lambda g: g.attend(add=-_S[0] * _far(g))
+cases["another_alibi_factor"] = lambda g: g.attend(add=-0.35 * _S * _far(g))
+cases["inputs_misplaced"] = lambda g: g.attend(add=-_S[[0, 3, 2, 1]] * _far(g))
+cases["alibi_ignored+unscaled"] = lambda g: g.attend(scale=1)
+
+cases = family("alibi/offset", options={"alibi_slopes": SLOPES, "query_offset": 2})
+cases["alibi_without_offset"] = lambda g: g.attend(add=-_S * _far(g))
+
+cases = family("alibi/paper", options={"alibi_slopes": True})
+cases["alibi_slopes_from_zero"] = lambda g: g.attend(add=-_h(4 * PAPER) * _far(g))
+cases["alibi_slopes_halved"] = lambda g: g.attend(add=-_h(2.0 ** -np.arange(1, 5)) * _far(g))
+
+cases = family("alibi/6 heads", shapes=(1, 6, 6, 8), options={"alibi_slopes": True})
+cases["alibi_slopes_plain"] = lambda g: g.attend(
+    add=-_h(2.0 ** (-8 / 6 * np.arange(1, 7))) * _far(g)
 )
-family(
-    "alibi/offset",
-    {"alibi_without_offset": lambda g: g.attend(add=-_S * _far(g))},
-    options={"alibi_slopes": SLOPES, "query_offset": 2},
-)
-family(
-    "alibi/paper",
-    {
-        "alibi_slopes_from_zero": lambda g: g.attend(add=-_h(4 * PAPER) * _far(g)),
-        "alibi_slopes_halved": lambda g: g.attend(add=-_h(2.0 ** -np.arange(1, 5)) * _far(g)),
-    },
-    options={"alibi_slopes": True},
-)
-family(
-    "alibi/6 heads",
-    {
-        "alibi_slopes_plain": lambda g: g.attend(
-            add=-_h(2.0 ** (-8 / 6 * np.arange(1, 7))) * _far(g)
-        ),
-        "passes": lambda g: g.attend(add=-_h([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]) * _far(g)),
-    },
-    shapes=(1, 6, 6, 8),
-    options={"alibi_slopes": True},
-)
-family("alibi/unasked", {"alibi_unasked": lambda g: g.attend(add=-_h(PAPER) * _far(g))})
-family(
-    "alibi/causal",
-    {
-        "alibi_ignored": lambda g: g.tril,
-        "alibi_slope_of_first_head": lambda g: g.attend(g.tril, add=-_S[0] * _far(g)),
-        "alibi_added|alibi_signed_backwards": lambda g: g.attend(g.tril, add=_S * _far(g)),
-    },
-    options={"alibi_slopes": SLOPES, "causal": True},
-)
+cases["passes"] = lambda g: g.attend(add=-_h([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]) * _far(g))
+
+cases = family("alibi/unasked")
+cases["alibi_unasked"] = lambda g: g.attend(add=-_h(PAPER) * _far(g))
+
+cases = family("alibi/causal", options={"alibi_slopes": SLOPES, "causal": True})
+cases["alibi_ignored"] = lambda g: g.tril
+cases["alibi_slope_of_first_head"] = lambda g: g.attend(g.tril, add=-_S[0] * _far(g))
+cases["alibi_added|alibi_signed_backwards"] = lambda g: g.attend(g.tril, add=_S * _far(g))
 
 
 def _h(slopes):
@@ -404,40 +304,33 @@ def _first_key(g, value):
 
 
 _K = SINKS[:, None, None]
-family(
-    "sinks",
-    {
-        "passes": lambda g: g.attend(sinks=SINKS),
-        "sinks_ignored": lambda g: g.attend(),
-        "sinks_as_first_key": lambda g: _first_key(g, _K),
-        "sinks_added_to_first_key": lambda g: _first_key(g, g.scores()[..., :1] + _K),
-        "sinks_negated": lambda g: g.attend(sinks=-SINKS),
-        "sinks_without_exp": lambda g: _over(g, _K),
-        "sinks_unshifted": lambda g: _over(g, np.exp(_K)),
-        "sinks_of_0": lambda g: g.attend(sinks=0 * SINKS),
-        "sinks_twice": lambda g: g.attend(sinks=SINKS + np.log(2)),
-        "sinks_scaled": lambda g: g.attend(sinks=SINKS * ROOT),
-        "sink_of_first_head": lambda g: g.attend(sinks=SINKS[0] + np.zeros(4)),
-        "inputs_misplaced": lambda g: g.attend(sinks=SINKS[[0, 3, 2, 1]]),
-        "another_sink": lambda g: g.attend(sinks=[0.5, 1.5, 0.75, 1.25]),
-        "sinks_in_wrong_column": lambda g: (
-            softmax(np.concatenate([np.broadcast_to(_K, (2, 4, 6, 1)), g.scores()], -1))[..., :-1]
-            @ g.v
-        ),
-        "sinks_as_last_column": lambda g: {
-            "weights": softmax(np.concatenate([g.scores(), np.broadcast_to(_K, (2, 4, 6, 1))], -1))
-        },
-        "sinks_ignored+unscaled": lambda g: g.attend(scale=1),
-    },
-    options={"sinks": SINKS},
+cases = family("sinks", options={"sinks": SINKS})
+cases["passes"] = lambda g: g.attend(sinks=SINKS)
+cases["sinks_ignored"] = lambda g: g.attend()
+cases["sinks_as_first_key"] = lambda g: _first_key(g, _K)
+cases["sinks_added_to_first_key"] = lambda g: _first_key(g, g.scores()[..., :1] + _K)
+cases["sinks_negated"] = lambda g: g.attend(sinks=-SINKS)
+cases["sinks_without_exp"] = lambda g: _over(g, _K)
+cases["sinks_unshifted"] = lambda g: _over(g, np.exp(_K))
+cases["sinks_of_0"] = lambda g: g.attend(sinks=0 * SINKS)
+cases["sinks_twice"] = lambda g: g.attend(sinks=SINKS + np.log(2))
+cases["sinks_scaled"] = lambda g: g.attend(sinks=SINKS * ROOT)
+cases["sink_of_first_head"] = lambda g: g.attend(sinks=SINKS[0] + np.zeros(4))
+cases["inputs_misplaced"] = lambda g: g.attend(sinks=SINKS[[0, 3, 2, 1]])
+cases["another_sink"] = lambda g: g.attend(sinks=[0.5, 1.5, 0.75, 1.25])
+cases["sinks_in_wrong_column"] = lambda g: (
+    softmax(np.concatenate([np.broadcast_to(_K, (2, 4, 6, 1)), g.scores()], -1))[..., :-1] @ g.v
 )
-family("sinks/unasked", {"another_sink": lambda g: g.attend(sinks=SINKS)}, shapes=(1, 4, 10, 8))
-family(
-    "sinks/counted",
-    {"sinks_counted": lambda g: g.attend(sinks=SINKS + np.log(3))},
-    shapes=((1, 4, 6, 32), (1, 4, 96, 32)),
-    options={"sinks": SINKS},
-)
+cases["sinks_as_last_column"] = lambda g: {
+    "weights": softmax(np.concatenate([g.scores(), np.broadcast_to(_K, (2, 4, 6, 1))], -1))
+}
+cases["sinks_ignored+unscaled"] = lambda g: g.attend(scale=1)
+
+cases = family("sinks/unasked", shapes=(1, 4, 10, 8))
+cases["another_sink"] = lambda g: g.attend(sinks=SINKS)
+
+cases = family("sinks/counted", shapes=((1, 4, 6, 32), (1, 4, 96, 32)), options={"sinks": SINKS})
+cases["sinks_counted"] = lambda g: g.attend(sinks=SINKS + np.log(3))
 
 W = np.random.default_rng(5).normal(size=(4, 4))
 
@@ -450,90 +343,58 @@ def _rms(rows, epsilon=0.0):
     return rows / np.sqrt((rows**2).mean(-1, keepdims=True) + epsilon)
 
 
-family(
-    "score",
-    {
-        "cosine_unasked": lambda g: g.attend(q=_unit(g.q), k=_unit(g.k), scale=3),
-    },
-    shapes=(2, 2, 8, 4),
-    options={"scale": 3.0},
-)
-family(
-    "score/plain",
-    {
-        "cosine_unasked_unscaled": lambda g: g.attend(q=_unit(g.q), k=_unit(g.k), scale=1),
-        "cosine_at_another_scale": lambda g: g.attend(q=_unit(g.q), k=_unit(g.k), scale=20),
-        "query_key_normed": lambda g: g.attend(q=_rms(g.q), k=_rms(g.k)),
-        "query_key_normed_unscaled": lambda g: g.attend(q=_rms(g.q), k=_rms(g.k), scale=1),
-    },
-    shapes=(2, 2, 8, 4),
-)
-family(
-    "score/cosine",
-    {
-        "dot_for_cosine": lambda g: g.attend(scale=3),
-        "query_alone_divided": lambda g: g.attend(q=_unit(g.q), scale=3),
-        "key_alone_divided": lambda g: g.attend(k=_unit(g.k), scale=3),
-    },
-    shapes=(2, 2, 8, 4),
-    options={"score": "cosine", "scale": 3.0},
-)
-family(
-    "score/general",
-    {
-        "score_weight_missing": lambda g: g.attend(scale=1),
-        "score_weight_missing_scaled": lambda g: g.attend(),
-        "score_weight_transposed": lambda g: g.attend(q=g.q @ W.T, scale=1),
-    },
-    shapes=(2, 2, 8, 4),
-    options={"score": "general", "score_weight": W},
-)
+cases = family("score", shapes=(2, 2, 8, 4), options={"scale": 3.0})
+cases["cosine_unasked"] = lambda g: g.attend(q=_unit(g.q), k=_unit(g.k), scale=3)
 
-family(
-    "lse",
-    {
-        "lse_base_2": lambda g: log_sum(g.scores()) / np.log(2),
-        "lse_times_ln_2": lambda g: log_sum(g.scores()) * np.log(2),
-        "lse_unscaled|unscaled": lambda g: log_sum(g.scores(scale=1)),
-        "lse_without_maximum": lambda g: log_sum(g.scores()) - g.scores().max(-1),
-        "lse_not_logarithm": lambda g: np.exp(log_sum(g.scores())),
-        "lse_untransposed": lambda g: log_sum(g.scores()).swapaxes(1, 2).reshape(2, 4, 6),
-        "lse_negative": lambda g: -log_sum(g.scores()),
-        "lse_base_10": lambda g: log_sum(g.scores()) / np.log(10),
-        "lse_is_maximum": lambda g: g.scores().max(-1),
-        "lse_of_sum_alone": _beside_maximum,
-        "lse_sum_subtracted": lambda g: g.scores().max(-1) - np.log(_beside_maximum(g)),
-        "lse_maximum_in_base_2": lambda g: (
-            g.scores().max(-1) / np.log(2) + np.log(_beside_maximum(g))
-        ),
-        "lse_sum_in_base_2": lambda g: g.scores().max(-1) + np.log2(_beside_maximum(g)),
-        "lse_sum_not_logarithm": lambda g: g.scores().max(-1) + _beside_maximum(g),
-        "lse_maximum_unscaled": lambda g: g.scores(scale=1).max(-1) + np.log(_beside_maximum(g)),
-    },
-    output="lse",
+cases = family("score/plain", shapes=(2, 2, 8, 4))
+cases["cosine_unasked_unscaled"] = lambda g: g.attend(q=_unit(g.q), k=_unit(g.k), scale=1)
+cases["cosine_at_another_scale"] = lambda g: g.attend(q=_unit(g.q), k=_unit(g.k), scale=20)
+cases["query_key_normed"] = lambda g: g.attend(q=_rms(g.q), k=_rms(g.k))
+cases["query_key_normed_unscaled"] = lambda g: g.attend(q=_rms(g.q), k=_rms(g.k), scale=1)
+
+cases = family("score/cosine", shapes=(2, 2, 8, 4), options={"score": "cosine", "scale": 3.0})
+cases["dot_for_cosine"] = lambda g: g.attend(scale=3)
+cases["query_alone_divided"] = lambda g: g.attend(q=_unit(g.q), scale=3)
+cases["key_alone_divided"] = lambda g: g.attend(k=_unit(g.k), scale=3)
+
+cases = family(
+    "score/general", shapes=(2, 2, 8, 4), options={"score": "general", "score_weight": W}
 )
-family(
-    "lse/sinks",
-    {
-        "lse_without_sinks": lambda g: {
-            "context": g.attend(sinks=SINKS),
-            "lse": log_sum(g.scores()),
-        }
-    },
-    options={"sinks": SINKS},
+cases["score_weight_missing"] = lambda g: g.attend(scale=1)
+cases["score_weight_missing_scaled"] = lambda g: g.attend()
+cases["score_weight_transposed"] = lambda g: g.attend(q=g.q @ W.T, scale=1)
+
+cases = family("lse", output="lse")
+cases["lse_base_2"] = lambda g: log_sum(g.scores()) / np.log(2)
+cases["lse_times_ln_2"] = lambda g: log_sum(g.scores()) * np.log(2)
+cases["lse_unscaled|unscaled"] = lambda g: log_sum(g.scores(scale=1))
+cases["lse_without_maximum"] = lambda g: log_sum(g.scores()) - g.scores().max(-1)
+cases["lse_not_logarithm"] = lambda g: np.exp(log_sum(g.scores()))
+cases["lse_untransposed"] = lambda g: log_sum(g.scores()).swapaxes(1, 2).reshape(2, 4, 6)
+cases["lse_negative"] = lambda g: -log_sum(g.scores())
+cases["lse_base_10"] = lambda g: log_sum(g.scores()) / np.log(10)
+cases["lse_is_maximum"] = lambda g: g.scores().max(-1)
+cases["lse_of_sum_alone"] = _beside_maximum
+cases["lse_sum_subtracted"] = lambda g: g.scores().max(-1) - np.log(_beside_maximum(g))
+cases["lse_maximum_in_base_2"] = lambda g: (
+    g.scores().max(-1) / np.log(2) + np.log(_beside_maximum(g))
 )
+cases["lse_sum_in_base_2"] = lambda g: g.scores().max(-1) + np.log2(_beside_maximum(g))
+cases["lse_sum_not_logarithm"] = lambda g: g.scores().max(-1) + _beside_maximum(g)
+cases["lse_maximum_unscaled"] = lambda g: g.scores(scale=1).max(-1) + np.log(_beside_maximum(g))
+
+cases = family("lse/sinks", options={"sinks": SINKS})
+cases["lse_without_sinks"] = lambda g: {
+    "context": g.attend(sinks=SINKS),
+    "lse": log_sum(g.scores()),
+}
 _BLIND = {"causal": True, "causal_align": "bottom-right"}
 for _name, _number in (("inf", np.inf), ("zero", 0.0), ("nan", np.nan)):
-    family(
-        f"lse/blind {_name}",
-        {
-            f"lse_of_blind_rows_{_name}": lambda g, n=_number: np.where(
-                np.isneginf(_lse_behind(g)), n, _lse_behind(g)
-            )
-        },
-        shapes=((1, 2, 9, 16), (1, 2, 6, 16)),
-        options=_BLIND,
-        output="lse",
+    cases = family(
+        f"lse/blind {_name}", shapes=((1, 2, 9, 16), (1, 2, 6, 16)), options=_BLIND, output="lse"
+    )
+    cases[f"lse_of_blind_rows_{_name}"] = lambda g, n=_number: np.where(
+        np.isneginf(_lse_behind(g)), n, _lse_behind(g)
     )
 
 
@@ -550,25 +411,15 @@ def _hidden(g, scores):
     return np.where(g.tril, scores, -np.inf)
 
 
-family(
-    "stages",
-    {
-        "scores_are_raw": lambda g: _beside_right(g, scores=g.scores()),
-        "scores_are_capped": lambda g: _beside_right(g, scores=_capped(g.scores(), 2)),
-        "raw_hidden": lambda g: _beside_right(g, raw=_hidden(g, g.scores())),
-        "raw_are_scores": lambda g: _beside_right(g, raw=_hidden(g, _capped(g.scores(), 2))),
-        "capped_are_scores": lambda g: _beside_right(g, capped=_hidden(g, _capped(g.scores(), 2))),
-        "scores_are_weights": lambda g: _beside_right(g, scores=g.weights(g.tril, cap=2)),
-        "weights_are_scores": lambda g: _beside_right(
-            g, weights=_hidden(g, _capped(g.scores(), 2))
-        ),
-    },
-    options={"causal": True, "softcap": 2.0},
-)
-family(
-    "stages/plain",
-    {
-        "scores_unscaled": lambda g: {"context": g.attend(), "scores": g.scores(scale=1)},
-        "unscaled @ of two": lambda g: {"context": g.attend(), "weights": g.weights(scale=1)},
-    },
-)
+cases = family("stages", options={"causal": True, "softcap": 2.0})
+cases["scores_are_raw"] = lambda g: _beside_right(g, scores=g.scores())
+cases["scores_are_capped"] = lambda g: _beside_right(g, scores=_capped(g.scores(), 2))
+cases["raw_hidden"] = lambda g: _beside_right(g, raw=_hidden(g, g.scores()))
+cases["raw_are_scores"] = lambda g: _beside_right(g, raw=_hidden(g, _capped(g.scores(), 2)))
+cases["capped_are_scores"] = lambda g: _beside_right(g, capped=_hidden(g, _capped(g.scores(), 2)))
+cases["scores_are_weights"] = lambda g: _beside_right(g, scores=g.weights(g.tril, cap=2))
+cases["weights_are_scores"] = lambda g: _beside_right(g, weights=_hidden(g, _capped(g.scores(), 2)))
+
+cases = family("stages/plain")
+cases["scores_unscaled"] = lambda g: {"context": g.attend(), "scores": g.scores(scale=1)}
+cases["unscaled @ of two"] = lambda g: {"context": g.attend(), "weights": g.weights(scale=1)}

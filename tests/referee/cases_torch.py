@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from referee.case import add, posed
+from referee.case import Rows, add, posed, told
 from referee.plain import draw
 
 if TYPE_CHECKING:
@@ -36,24 +36,22 @@ LENGTHS = np.array([7, 12])
 PADDING = np.arange(L) < LENGTHS[:, None]
 
 
-def torches(
-    name: str, rows: dict[str, Callable[..., Any]], shapes: Any = None, **stated: Any
-) -> None:
-    """Add cases; each function gets query, key and value as tensors."""
+def torches(name: str, shapes: Any = None, **stated: Any) -> Rows:
+    """Return a table of cases; each function gets query, key and value as tensors."""
     all_shapes = shapes or [(B, H, L, D)] * 3
-    for row, function in rows.items():
 
-        def make(seed: int, function: Any = function) -> Any:
+    def add_row(row: str, function: Callable[..., Any]) -> None:
+        def make(seed: int) -> Any:
             inputs = draw(seed, *all_shapes)
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 made = function(*(torch.from_numpy(array) for array in inputs))
             return posed(inputs, stated), made.float().numpy(), {}
 
-        told = row.partition(" @ ")[0]
-        names = () if told == "passes" else told.split("|")
         if find_spec("torch"):
-            add(f"torch/{name}/{row}", names, make)
+            add(f"torch/{name}/{row}", told(row), make)
+
+    return Rows(add_row)
 
 
 def eager(q, k, v, *, scale=None, mask=None, dim=-1):
@@ -88,44 +86,40 @@ def _heads_attended(q, k, v):
     return made.transpose(1, 2)
 
 
-torches(
-    "scale",
-    {
-        "passes": sdpa,
-        "unscaled": lambda q, k, v: F.softmax(q @ k.mT, -1) @ v,
-        "one_over_width": lambda q, k, v: F.softmax(q @ k.mT / q.shape[-1], -1) @ v,
-        "embedding_scale": lambda q, k, v: eager(q, k, v, scale=(q.size(1) * q.size(-1)) ** -0.5),
-        "length_scale|scale_of_length": lambda q, k, v: eager(q, k, v, scale=q.size(-2) ** -0.5),
-        "one_over_width @ twice": lambda q, k, v: sdpa(q * q.size(-1) ** -0.5, k, v),
-        "scale_of_one_side|scale_inverted|another_scale": lambda q, k, v: eager(
-            q, k, v, scale=q.size(-1) ** -0.25
-        ),
-        "scale_after_softmax": lambda q, k, v: F.softmax(q @ k.mT, -1) / math.sqrt(D) @ v,
-        "softmax_over_queries": lambda q, k, v: eager(q, k, v, dim=-2),
-        "softmax_over_heads": lambda q, k, v: eager(q, k, v, dim=1),
-        "softmax_over_batch": lambda q, k, v: eager(q, k, v, dim=0),
-        "softmax_base_2": lambda q, k, v: _exp2(q @ k.mT / math.sqrt(D)) @ v,
-        "log_softmax": lambda q, k, v: F.log_softmax(q @ k.mT / math.sqrt(D), -1) @ v,
-        "softmax_left_out": lambda q, k, v: q @ k.mT / math.sqrt(D) @ v,
-        "sigmoid": lambda q, k, v: torch.sigmoid(q @ k.mT / math.sqrt(D)) @ v,
-        "weights_transposed": lambda q, k, v: F.softmax(q @ k.mT / math.sqrt(D), -1).mT @ v,
-        "key_as_value": lambda q, k, v: sdpa(q, k, k),
-        "query_key_exchanged": lambda q, k, v: sdpa(k, q, v),
-        "query_added": lambda q, k, v: q + sdpa(q, k, v),
-        "softmax_twice": lambda q, k, v: F.softmax(F.softmax(q @ k.mT / math.sqrt(D), -1), -1) @ v,
-        "sinks_unasked": lambda q, k, v: _softmax_one(q @ k.mT / math.sqrt(D)) @ v,
-        "causal_unasked": lambda q, k, v: sdpa(q, k, v, is_causal=True),
-        "dropout": _dropped,
-        "axes_blhx": lambda q, k, v: sdpa(q, k, v).transpose(1, 2),
-        "heads_packed": lambda q, k, v: sdpa(q, k, v).transpose(1, 2).reshape(B, L, H * D),
-        "heads_packed_untransposed": lambda q, k, v: sdpa(q, k, v).reshape(B, L, H * D),
-        "axes_exchanged": _heads_attended,
-        "unscaled+causal_unasked": lambda q, k, v: eager(q, k, v, scale=1.0, mask=tril()),
-        "computed_in_half": lambda q, k, v: sdpa(
-            q.half().float(), k.half().float(), v.half().float()
-        ).half(),
-    },
+cases = torches("scale")
+cases["passes"] = sdpa
+cases["unscaled"] = lambda q, k, v: F.softmax(q @ k.mT, -1) @ v
+cases["one_over_width"] = lambda q, k, v: F.softmax(q @ k.mT / q.shape[-1], -1) @ v
+cases["embedding_scale"] = lambda q, k, v: eager(q, k, v, scale=(q.size(1) * q.size(-1)) ** -0.5)
+cases["length_scale|scale_of_length"] = lambda q, k, v: eager(q, k, v, scale=q.size(-2) ** -0.5)
+cases["one_over_width @ twice"] = lambda q, k, v: sdpa(q * q.size(-1) ** -0.5, k, v)
+cases["scale_of_one_side|scale_inverted|another_scale"] = lambda q, k, v: eager(
+    q, k, v, scale=q.size(-1) ** -0.25
 )
+cases["scale_after_softmax"] = lambda q, k, v: F.softmax(q @ k.mT, -1) / math.sqrt(D) @ v
+cases["softmax_over_queries"] = lambda q, k, v: eager(q, k, v, dim=-2)
+cases["softmax_over_heads"] = lambda q, k, v: eager(q, k, v, dim=1)
+cases["softmax_over_batch"] = lambda q, k, v: eager(q, k, v, dim=0)
+cases["softmax_base_2"] = lambda q, k, v: _exp2(q @ k.mT / math.sqrt(D)) @ v
+cases["log_softmax"] = lambda q, k, v: F.log_softmax(q @ k.mT / math.sqrt(D), -1) @ v
+cases["softmax_left_out"] = lambda q, k, v: q @ k.mT / math.sqrt(D) @ v
+cases["sigmoid"] = lambda q, k, v: torch.sigmoid(q @ k.mT / math.sqrt(D)) @ v
+cases["weights_transposed"] = lambda q, k, v: F.softmax(q @ k.mT / math.sqrt(D), -1).mT @ v
+cases["key_as_value"] = lambda q, k, v: sdpa(q, k, k)
+cases["query_key_exchanged"] = lambda q, k, v: sdpa(k, q, v)
+cases["query_added"] = lambda q, k, v: q + sdpa(q, k, v)
+cases["softmax_twice"] = lambda q, k, v: F.softmax(F.softmax(q @ k.mT / math.sqrt(D), -1), -1) @ v
+cases["sinks_unasked"] = lambda q, k, v: _softmax_one(q @ k.mT / math.sqrt(D)) @ v
+cases["causal_unasked"] = lambda q, k, v: sdpa(q, k, v, is_causal=True)
+cases["dropout"] = _dropped
+cases["axes_blhx"] = lambda q, k, v: sdpa(q, k, v).transpose(1, 2)
+cases["heads_packed"] = lambda q, k, v: sdpa(q, k, v).transpose(1, 2).reshape(B, L, H * D)
+cases["heads_packed_untransposed"] = lambda q, k, v: sdpa(q, k, v).reshape(B, L, H * D)
+cases["axes_exchanged"] = _heads_attended
+cases["unscaled+causal_unasked"] = lambda q, k, v: eager(q, k, v, scale=1.0, mask=tril())
+cases["computed_in_half"] = lambda q, k, v: sdpa(
+    q.half().float(), k.half().float(), v.half().float()
+).half()
 
 
 def _exp2(scores):
@@ -138,32 +132,27 @@ def _softmax_one(scores):
     return powers / (1 + powers.sum(-1, keepdim=True))
 
 
-torches(
-    "causal",
-    {
-        "passes": lambda q, k, v: eager(q, k, v, mask=tril()),
-        "causal_missing": eager,
-        "causal_reversed": lambda q, k, v: eager(q, k, v, mask=torch.triu(torch.ones(L, L))),
-        "causal_inverted+hidden_finite": lambda q, k, v: _filled(q, k, v, tril() == 1, -1e9),
-        "causal_inverted+blind_rows_nan": lambda q, k, v: _filled(q, k, v, tril() == 1, -torch.inf),
-        "diagonal_hidden+blind_rows_nan": lambda q, k, v: _filled(
-            q, k, v, torch.triu(torch.ones(L, L)) == 1, -torch.inf
-        ),
-        "causal_one_late": lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, L), 1)),
-        "causal_added": lambda q, k, v: sdpa(q, k, v, attn_mask=tril()),
-        "causal_multiplied": lambda q, k, v: F.softmax(q @ k.mT / math.sqrt(D) * tril(), -1) @ v,
-        "hidden_after_softmax": lambda q, k, v: (
-            (F.softmax(q @ k.mT / math.sqrt(D), -1) * tril()) @ v
-        ),
-        "hidden_tiny|causal_multiplied": lambda q, k, v: _filled(q, k, v, tril() == 0, 1e-9),
-        "hidden_scores_set": lambda q, k, v: _filled(q, k, v, tril() == 0, -5.0),
-        "unscaled+causal_missing": lambda q, k, v: eager(q, k, v, scale=1.0),
-        "unscaled+hidden_after_softmax": lambda q, k, v: (F.softmax(q @ k.mT, -1) * tril()) @ v,
-        "softmax_over_queries": lambda q, k, v: eager(q, k, v, mask=tril(), dim=-2),
-        "window_unasked": lambda q, k, v: eager(q, k, v, mask=torch.triu(tril(), -4)),
-    },
-    causal=True,
+cases = torches("causal", causal=True)
+cases["passes"] = lambda q, k, v: eager(q, k, v, mask=tril())
+cases["causal_missing"] = eager
+cases["causal_reversed"] = lambda q, k, v: eager(q, k, v, mask=torch.triu(torch.ones(L, L)))
+cases["causal_inverted+hidden_finite"] = lambda q, k, v: _filled(q, k, v, tril() == 1, -1e9)
+cases["causal_inverted+blind_rows_nan"] = lambda q, k, v: _filled(q, k, v, tril() == 1, -torch.inf)
+cases["diagonal_hidden+blind_rows_nan"] = lambda q, k, v: _filled(
+    q, k, v, torch.triu(torch.ones(L, L)) == 1, -torch.inf
 )
+cases["causal_one_late"] = lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, L), 1))
+cases["causal_added"] = lambda q, k, v: sdpa(q, k, v, attn_mask=tril())
+cases["causal_multiplied"] = lambda q, k, v: F.softmax(q @ k.mT / math.sqrt(D) * tril(), -1) @ v
+cases["hidden_after_softmax"] = lambda q, k, v: (
+    (F.softmax(q @ k.mT / math.sqrt(D), -1) * tril()) @ v
+)
+cases["hidden_tiny|causal_multiplied"] = lambda q, k, v: _filled(q, k, v, tril() == 0, 1e-9)
+cases["hidden_scores_set"] = lambda q, k, v: _filled(q, k, v, tril() == 0, -5.0)
+cases["unscaled+causal_missing"] = lambda q, k, v: eager(q, k, v, scale=1.0)
+cases["unscaled+hidden_after_softmax"] = lambda q, k, v: (F.softmax(q @ k.mT, -1) * tril()) @ v
+cases["softmax_over_queries"] = lambda q, k, v: eager(q, k, v, mask=tril(), dim=-2)
+cases["window_unasked"] = lambda q, k, v: eager(q, k, v, mask=torch.triu(tril(), -4))
 
 
 def _filled(q, k, v, hide, number):
@@ -171,61 +160,51 @@ def _filled(q, k, v, hide, number):
     return F.softmax(scores, -1) @ v
 
 
-torches(
-    "padding",
-    {
-        "passes": lambda q, k, v: eager(q, k, v, mask=pads()),
-        "key_padding_mask_ignored": eager,
-        "key_padding_mask_inverted": lambda q, k, v: _filled(
-            q, k, v, pads(), -torch.inf
-        ).nan_to_num(),
-        "key_padding_mask_added": lambda q, k, v: sdpa(q, k, v, attn_mask=pads().float()),
-        "key_padding_mask_on_queries": lambda q, k, v: _filled(
-            q, k, v, ~pads().transpose(-1, -2), -torch.inf
-        ).nan_to_num(),
-        "key_padding_mask_of_first_entry": lambda q, k, v: eager(q, k, v, mask=pads()[:1]),
-        "key_padding_mask_tiled_over_heads": lambda q, k, v: eager(
-            q, k, v, mask=torch.from_numpy(PADDING).repeat(H, 1).view(B, H, 1, L)
-        ),
-        "key_padding_mask_ignored+unscaled": lambda q, k, v: eager(q, k, v, scale=1.0),
-    },
-    key_padding_mask=PADDING,
+cases = torches("padding", key_padding_mask=PADDING)
+cases["passes"] = lambda q, k, v: eager(q, k, v, mask=pads())
+cases["key_padding_mask_ignored"] = eager
+cases["key_padding_mask_inverted"] = lambda q, k, v: _filled(
+    q, k, v, pads(), -torch.inf
+).nan_to_num()
+cases["key_padding_mask_added"] = lambda q, k, v: sdpa(q, k, v, attn_mask=pads().float())
+cases["key_padding_mask_on_queries"] = lambda q, k, v: _filled(
+    q, k, v, ~pads().transpose(-1, -2), -torch.inf
+).nan_to_num()
+cases["key_padding_mask_of_first_entry"] = lambda q, k, v: eager(q, k, v, mask=pads()[:1])
+cases["key_padding_mask_tiled_over_heads"] = lambda q, k, v: eager(
+    q, k, v, mask=torch.from_numpy(PADDING).repeat(H, 1).view(B, H, 1, L)
 )
-torches(
+cases["key_padding_mask_ignored+unscaled"] = lambda q, k, v: eager(q, k, v, scale=1.0)
+
+cases = torches(
     "decoding",
-    {
-        "passes": lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, 20), 8)),
-        "causal_top_left": lambda q, k, v: sdpa(q, k, v, is_causal=True),
-        "causal_missing": sdpa,
-        "diagonal_hidden": lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, 20), 7)),
-        "last_key_lost": lambda q, k, v: eager(
-            q, k[:, :, :19], v[:, :, :19], mask=torch.tril(torch.ones(L, 19), 8)
-        ),
-        "new_keys_before_the_cache": lambda q, k, v: eager(
-            q,
-            torch.cat([k[:, :, 8:], k[:, :, :8]], 2),
-            torch.cat([v[:, :, 8:], v[:, :, :8]], 2),
-            mask=torch.tril(torch.ones(L, 20), 8),
-        ),
-    },
     shapes=[(B, H, L, D), (B, H, 20, D), (B, H, 20, D)],
     causal=True,
     causal_align="bottom-right",
 )
-torches(
-    "groups",
-    {
-        "passes": lambda q, k, v: sdpa(q, k, v, enable_gqa=True),
-        "heads_tiled": lambda q, k, v: eager(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)),
-        "heads_of_keys_tiled": lambda q, k, v: eager(
-            q, k.repeat(1, 2, 1, 1), v.repeat_interleave(2, 1)
-        ),
-        "keys_of_first_head": lambda q, k, v: eager(q, k[:, :1], v[:, :1]),
-        "heads_tiled+unscaled": lambda q, k, v: eager(
-            q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1), scale=1.0
-        ),
-    },
-    shapes=[(B, H, L, D), (B, 2, L, D), (B, 2, L, D)],
+cases["passes"] = lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, 20), 8))
+cases["causal_top_left"] = lambda q, k, v: sdpa(q, k, v, is_causal=True)
+cases["causal_missing"] = sdpa
+cases["diagonal_hidden"] = lambda q, k, v: eager(q, k, v, mask=torch.tril(torch.ones(L, 20), 7))
+cases["last_key_lost"] = lambda q, k, v: eager(
+    q, k[:, :, :19], v[:, :, :19], mask=torch.tril(torch.ones(L, 19), 8)
+)
+cases["new_keys_before_the_cache"] = lambda q, k, v: eager(
+    q,
+    torch.cat([k[:, :, 8:], k[:, :, :8]], 2),
+    torch.cat([v[:, :, 8:], v[:, :, :8]], 2),
+    mask=torch.tril(torch.ones(L, 20), 8),
+)
+
+cases = torches("groups", shapes=[(B, H, L, D), (B, 2, L, D), (B, 2, L, D)])
+cases["passes"] = lambda q, k, v: sdpa(q, k, v, enable_gqa=True)
+cases["heads_tiled"] = lambda q, k, v: eager(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1))
+cases["heads_of_keys_tiled"] = lambda q, k, v: eager(
+    q, k.repeat(1, 2, 1, 1), v.repeat_interleave(2, 1)
+)
+cases["keys_of_first_head"] = lambda q, k, v: eager(q, k[:, :1], v[:, :1])
+cases["heads_tiled+unscaled"] = lambda q, k, v: eager(
+    q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1), scale=1.0
 )
 
 
@@ -247,38 +226,30 @@ def _batch_first(q, k, v):
     return made.reshape(L * H, B, D).transpose(0, 1).reshape(B, L, H * D)
 
 
-torches(
-    "heads",
-    {
-        "passes": lambda q, k, v: _merge(eager(*map(_split, (q, k, v)))),
-        "heads_reshaped": lambda q, k, v: eager(*(x.view(B, H, L, D) for x in (q, k, v))).view(
-            B, L, H * D
-        ),
-        "heads_reshaped_out": lambda q, k, v: eager(*map(_split, (q, k, v))).reshape(B, L, H * D),
-        "heads_reshaped_in": lambda q, k, v: _merge(
-            eager(*(x.view(B, H, L, D) for x in (q, k, v)))
-        ),
-        "heads_interleaved": lambda q, k, v: (
-            eager(*(x.view(B, L, D, H).permute(0, 3, 1, 2) for x in (q, k, v)))
-            .permute(0, 2, 3, 1)
-            .reshape(B, L, H * D)
-        ),
-        "unscaled": lambda q, k, v: _merge(eager(*map(_split, (q, k, v)), scale=1.0)),
-        "embedding_scale": lambda q, k, v: _merge(
-            eager(*map(_split, (q, k, v)), scale=1 / math.sqrt(H * D))
-        ),
-        "heads_not_joined": lambda q, k, v: eager(*map(_split, (q, k, v))),
-        "heads_2": lambda q, k, v: (
-            eager(*(x.view(B, L, 2, 2 * D).transpose(1, 2) for x in (q, k, v)))
-            .transpose(1, 2)
-            .reshape(B, L, H * D)
-        ),
-        "heads_1": eager,
-        "batch_attended": _batch_first,
-    },
-    shapes=[(B, L, H * D)] * 3,
-    heads=H,
+cases = torches("heads", shapes=[(B, L, H * D)] * 3, heads=H)
+cases["passes"] = lambda q, k, v: _merge(eager(*map(_split, (q, k, v))))
+cases["heads_reshaped"] = lambda q, k, v: eager(*(x.view(B, H, L, D) for x in (q, k, v))).view(
+    B, L, H * D
 )
+cases["heads_reshaped_out"] = lambda q, k, v: eager(*map(_split, (q, k, v))).reshape(B, L, H * D)
+cases["heads_reshaped_in"] = lambda q, k, v: _merge(eager(*(x.view(B, H, L, D) for x in (q, k, v))))
+cases["heads_interleaved"] = lambda q, k, v: (
+    eager(*(x.view(B, L, D, H).permute(0, 3, 1, 2) for x in (q, k, v)))
+    .permute(0, 2, 3, 1)
+    .reshape(B, L, H * D)
+)
+cases["unscaled"] = lambda q, k, v: _merge(eager(*map(_split, (q, k, v)), scale=1.0))
+cases["embedding_scale"] = lambda q, k, v: _merge(
+    eager(*map(_split, (q, k, v)), scale=1 / math.sqrt(H * D))
+)
+cases["heads_not_joined"] = lambda q, k, v: eager(*map(_split, (q, k, v)))
+cases["heads_2"] = lambda q, k, v: (
+    eager(*(x.view(B, L, 2, 2 * D).transpose(1, 2) for x in (q, k, v)))
+    .transpose(1, 2)
+    .reshape(B, L, H * D)
+)
+cases["heads_1"] = eager
+cases["batch_attended"] = _batch_first
 
 
 def _tables(offset, base, n, pairs="half"):
@@ -303,33 +274,27 @@ def rope(x, offset=0, base=10000.0, pairs="half", turn=None):
     return x * cos + turn(x) * sin
 
 
-torches(
-    "rope",
-    {
-        "passes": lambda q, k, v: eager(rope(q), rope(k), v, mask=tril()),
-        "rope_missing": lambda q, k, v: eager(q, k, v, mask=tril()),
-        "rope_pairing": lambda q, k, v: eager(
-            rope(q, pairs="two"), rope(k, pairs="two"), v, mask=tril()
-        ),
-        "rope_angles_misplaced": lambda q, k, v: eager(
-            *(rope(x, pairs="two", turn=rotate_half) for x in (q, k)), v, mask=tril()
-        ),
-        "rope_backwards": lambda q, k, v: eager(
-            *(rope(x, turn=lambda y: -rotate_half(y)) for x in (q, k)), v, mask=tril()
-        ),
-        "rope_key_only": lambda q, k, v: eager(q, rope(k), v, mask=tril()),
-        "rope_query_only": lambda q, k, v: eager(rope(q), k, v, mask=tril()),
-        "rope_on_values": lambda q, k, v: eager(rope(q), rope(k), rope(v), mask=tril()),
-        "rope_twice": lambda q, k, v: eager(rope(rope(q)), rope(rope(k)), v, mask=tril()),
-        "rope_base_500000": lambda q, k, v: eager(
-            rope(q, base=5e5), rope(k, base=5e5), v, mask=tril()
-        ),
-        "rope_query_late": lambda q, k, v: eager(rope(q, 1), rope(k), v, mask=tril()),
-        "rope_missing+causal_missing": eager,
-        "rope_missing+unscaled": lambda q, k, v: eager(q, k, v, scale=1.0, mask=tril()),
-        "causal_missing": lambda q, k, v: eager(rope(q), rope(k), v),
-        "unscaled": lambda q, k, v: eager(rope(q), rope(k), v, scale=1.0, mask=tril()),
-    },
-    rope="half",
-    causal=True,
+cases = torches("rope", rope="half", causal=True)
+cases["passes"] = lambda q, k, v: eager(rope(q), rope(k), v, mask=tril())
+cases["rope_missing"] = lambda q, k, v: eager(q, k, v, mask=tril())
+cases["rope_pairing"] = lambda q, k, v: eager(
+    rope(q, pairs="two"), rope(k, pairs="two"), v, mask=tril()
 )
+cases["rope_angles_misplaced"] = lambda q, k, v: eager(
+    *(rope(x, pairs="two", turn=rotate_half) for x in (q, k)), v, mask=tril()
+)
+cases["rope_backwards"] = lambda q, k, v: eager(
+    *(rope(x, turn=lambda y: -rotate_half(y)) for x in (q, k)), v, mask=tril()
+)
+cases["rope_key_only"] = lambda q, k, v: eager(q, rope(k), v, mask=tril())
+cases["rope_query_only"] = lambda q, k, v: eager(rope(q), k, v, mask=tril())
+cases["rope_on_values"] = lambda q, k, v: eager(rope(q), rope(k), rope(v), mask=tril())
+cases["rope_twice"] = lambda q, k, v: eager(rope(rope(q)), rope(rope(k)), v, mask=tril())
+cases["rope_base_500000"] = lambda q, k, v: eager(
+    rope(q, base=5e5), rope(k, base=5e5), v, mask=tril()
+)
+cases["rope_query_late"] = lambda q, k, v: eager(rope(q, 1), rope(k), v, mask=tril())
+cases["rope_missing+causal_missing"] = eager
+cases["rope_missing+unscaled"] = lambda q, k, v: eager(q, k, v, scale=1.0, mask=tril())
+cases["causal_missing"] = lambda q, k, v: eager(rope(q), rope(k), v)
+cases["unscaled"] = lambda q, k, v: eager(rope(q), rope(k), v, scale=1.0, mask=tril())

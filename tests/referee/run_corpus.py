@@ -1,8 +1,7 @@
 """Run the corpus: what is named, what is missed, where a right output is called wrong.
 
-python tests/referee/run_corpus.py                      all cases of today
+python tests/referee/run_corpus.py                      all cases
 python tests/referee/run_corpus.py --only rope          cases whose name holds "rope"
-python tests/referee/run_corpus.py --later              cases that today's referee fails
 python tests/referee/run_corpus.py --json a.json        save
 python tests/referee/run_corpus.py --against a.json     tell what changed since
 python tests/referee/run_corpus.py --tree DIRECTORY     measure another working tree
@@ -25,8 +24,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="text that the name of a case holds")
-    parser.add_argument("--later", action="store_true", help="cases that today's referee fails")
-    parser.add_argument("--all", action="store_true", help="both")
     parser.add_argument("--pairs", type=int, default=0, help="run so many pairs instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
@@ -74,8 +71,7 @@ def main() -> int:
     if options.pairs:
         names = corpus.pair_names(options.pairs, options.seed, options.only)
     else:
-        later = None if options.all else options.later
-        names = [case.name for case in corpus.chosen(options.only, later=later)]
+        names = [case.name for case in corpus.chosen(options.only)]
     jobs = [(name, options.seed, options.time_limit) for name in names]
     results = []
     with ProcessPoolExecutor(options.jobs) as pool:
