@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.evidence import agrees, free_numbers
-from attncli.referee.fits.unwritten import nan_rows_told
+from attncli.referee.fits.shapes import nan_rows_told
 from attncli.referee.formats import PRECISIONS, Array, Bools, Digits, Precision, narrowest
 from attncli.referee.locate import locate
 from attncli.referee.mistakes.table import PRECISION, Mistake

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from attncli.referee.fits import counts, places, quantities, rows, shapes, spans, tokens
-from attncli.referee.fits import unwritten as lines
 from attncli.referee.fits.quantities import SCALE
 from attncli.referee.fits.table import Fitting
 
@@ -17,6 +16,5 @@ FITTED: tuple[Fitting, ...] = (
     *places.FITTINGS,
     *tokens.FITTINGS,
     *shapes.FITTINGS,
-    *lines.FITTINGS,
 )
 SHOWN = counts.SHOWN

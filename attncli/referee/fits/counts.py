@@ -99,11 +99,8 @@ def _products(shares: Array, value: Array, file: Array) -> Array:
 
 
 def whole_counts(products: Array, error: float, usual: Array | None = None) -> Ints | None:
-    """Return the whole numbers (n,) that solve equations; the usual ones where these say nothing.
-
-    ``products`` (n, n) are those of what two counts are multiplied with, summed over equations;
-    most counts that are usually 1 are so.
-    """
+    """Return the whole numbers (n,) that solve equations; the usual ones where these tell none."""
+    # Products are of what two counts are multiplied with. Most counts that are usually 1 are so.
     usual = np.ones(len(products), np.bool_) if usual is None else usual
     lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
     telling = lengths > max(_TELLING * error, _LOSS * float(lengths.max()))
@@ -153,11 +150,7 @@ class _Shown(NamedTuple):
 
 
 def _shown(case: Case) -> _Shown | None:
-    """Return the weights that the files of a case show.
-
-    None where they hold none of each head, and the context has fewer columns than there are keys,
-    or is the sum of linearly dependent values.
-    """
+    """Return the weights of each head, or those that a context of independent values tells."""
     name, resolution = shown_by(case), case.pipe.file.resolution
     if name and "weights" in case.files and not case.pipe.file.averaged:
         return _Shown(case.canonical("weights"), _NOTHING * resolution)
@@ -206,11 +199,8 @@ def _seen(case: Case) -> Bools:
 
 
 def _mask_of(case: Case, shown: _Shown) -> Bools:
-    """Return which keys count in the weights of a file.
-
-    A weight is exp(score − lse), so the largest of a row yields the lse, and with it the weights of
-    the other keys if they are seen. Where those underflow, take the problem's mask.
-    """
+    """Return which keys count in the weights of a file; the problem's mask where they underflow."""
+    # A weight is exp(score − lse): the largest yields the lse, and so the weights of other keys.
     scores = evaluate(case.pipe.but(rules={}), case.part, memory=case.memory)["scores"]
     largest = shown.weights.argmax(-1)[..., None]
     with np.errstate(all="ignore"):

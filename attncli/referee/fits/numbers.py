@@ -21,7 +21,6 @@ import numpy as np
 
 from attncli.referee.fits.table import found
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.options import shortest
 from attncli.referee.tolerance import root_mean_square
 
 if TYPE_CHECKING:
@@ -32,12 +31,14 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Choice", "Quantity", "chosen", "few_digits", "fitted"]
+__all__ = ["Choice", "Quantity", "chosen", "fitted"]
 
 # Multiples of what is stated that are tried first, a factor of 2 or of its root apart.
 _OCTAVES = 10
 # So often the steps between multiples are divided by the first number; secants after them.
-_FINER, _ROUNDS, _SECANTS = 4, 4, 12
+_FINER, _ROUNDS, _SECANTS = 4, 3, 12
+# The second number of the first secant, as a multiple of the nearest.
+_BESIDE = 1.01
 # Of the error that there was, a number that explains it leaves less than this share.
 _MOST_LEFT = 0.5
 # Numbers of fewer digits come about as near.
@@ -46,8 +47,6 @@ _AS_NEAR = 1.1
 _OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
 # 1/√n of a dimension, as near as float32 shows.
 _LEAST_ROOT, _AS_A_ROOT = 0.01, 1e-6
-# Numbers that differ by less, as a share, are told with all their digits.
-_HARDLY = 1e-2
 # Numbers of heads or queries that differ by no more are one number for all.
 _EQUAL = 2e-3
 
@@ -70,6 +69,7 @@ class Quantity:
     option: Callable[[Any, Problem], str] = lambda *_: ""
     negative: bool = False  # it may have the other sign
     turns: bool = False  # queries and keys, so that errors rise and fall again
+    linear: bool = False  # errors change on straight lines: secants are enough
     least: int = 0  # it is a whole number, and at least this
     # The numbers (n,) of a right pipeline, where they differ, or may all be wrong by the same.
     usual: Callable[[Pipeline], Array] | None = None
@@ -135,10 +135,7 @@ def chosen(choice: Choice, case: Case) -> Mistake | None:
 
 
 def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mistake | None:
-    """Return the mistake of the numbers with which a case comes nearest to its files.
-
-    With a base, beside what that one does.
-    """
+    """Return the mistake of the numbers nearest to the files of a case, perhaps beside a base."""
     right = quantity.right(case.problem)
     if not right or not case.comparable or quantity.output not in case.right:
         return None
@@ -162,7 +159,10 @@ def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mist
     def far(numbers: Array) -> Array:
         return np.asarray(np.sqrt(np.square(of(numbers)).sum(axis=1)))
 
-    numbers = _narrowed(of, far, np.repeat(tried[:, None], errors.count, axis=1), step)
+    numbers = np.full(errors.count, right)
+    if not quantity.linear:
+        numbers = _narrowed(far, np.repeat(tried[:, None], errors.count, axis=1), step)
+    numbers = _by_secants(of, numbers * _BESIDE, numbers)
     if quantity.least:
         numbers = np.maximum(numbers.round(), quantity.least)
     if not np.linalg.norm(far(numbers)) <= _MOST_LEFT * errors.total(case.pipe):
@@ -170,19 +170,17 @@ def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mist
     usual = np.full(errors.count, right) if quantity.usual is None else quantity.usual(own)
     known = [usual] if quantity.axes else []
     roundings = _roundings(case) / math.sqrt(errors.count)
-    return _mistake(quantity, few_digits(numbers, far, roundings, known), right, usual)
+    return _mistake(quantity, _few_digits(numbers, far, roundings, known), right, usual)
 
 
-def _narrowed(
-    of: Callable[[Array], Array], far: Callable[[Array], Array], tried: Array, step: float
-) -> Array:
+def _narrowed(far: Callable[[Array], Array], tried: Array, step: float) -> Array:
     """Return the numbers (n,) that leave least, between the neighbours of those tried, (·, n)."""
     for _ in range(_ROUNDS + 1):
         nearest = np.stack([far(numbers) for numbers in tried]).argmin(axis=0)
         best = tried[nearest, np.arange(len(nearest))]
         step **= 1 / _FINER
         tried = best * step ** np.arange(1.0 - _FINER, _FINER)[:, None]
-    return _by_secants(of, best * step, best)
+    return np.asarray(best)
 
 
 def _by_secants(of: Callable[[Array], Array], before: Array, number: Array) -> Array:
@@ -204,17 +202,11 @@ def _by_secants(of: Callable[[Array], Array], before: Array, number: Array) -> A
     return best
 
 
-def few_digits(
-    numbers: Array,
-    far: Callable[[Array], Array],
-    roundings: float = 0.0,
-    usual: Sequence[Array] = (),
+def _few_digits(
+    numbers: Array, far: Callable[[Array], Array], roundings: float, usual: Sequence[Array]
 ) -> Array:
-    """Return numbers (n,) with as few digits as come about as near to the files.
-
-    ``roundings`` is how far the files may lie from the right ones: the best come nearer to few
-    numbers. What is usual is tried first.
-    """
+    """Return numbers (n,) of few digits that come about as near; what is usual is tried first."""
+    # To few numbers the best come nearer than the right ones do, from which the files are rounded.
     most, shown = np.maximum(_AS_NEAR * far(numbers), roundings), numbers.copy()
     longer = np.ones(len(numbers), np.bool_)
     short = (np.array([float(f"{n:.{digits}g}") for n in numbers]) for digits in range(1, 17))
@@ -239,7 +231,7 @@ def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> 
         return found(
             quantity.name,
             lambda pipe: quantity.put(pipe, number),
-            *quantity.words(*_apart(number, right)),
+            *quantity.words(f"{number:.6g}", f"{right:.6g}"),
             option=lambda problem: quantity.option(number, problem),
             choice=_choice(number),
             free=1,
@@ -256,13 +248,6 @@ def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> 
         option=lambda problem: quantity.option(numbers, problem),
         free=len(numbers),
     )
-
-
-def _apart(number: float, right: float) -> tuple[str, str]:
-    """Return two numbers in few digits, or in all where they hardly differ."""
-    if abs(number - right) < _HARDLY * abs(right):
-        return shortest(number), shortest(right)
-    return f"{number:.6g}", f"{right:.4g}"
 
 
 def _choice(number: float) -> float:

@@ -133,10 +133,7 @@ def _misplaced(case: Case, name: str, source: _Source) -> Mistake | None:
 
 
 def _nearest(file: Array, answers: Array, error: float) -> Ints | None:
-    """Return which of the answers (n, ·) each line of a file (n, ·) is.
-
-    Its own where that comes near enough; None where none does, or all are in their places.
-    """
+    """Return which of the answers (n, ·) each line of a file is; None if one is none."""
     step = max(1, file.shape[1] // _MOST_NUMBERS)
     some, others = file[:, ::step], answers[:, ::step]
     places = np.arange(len(some))

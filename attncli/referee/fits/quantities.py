@@ -158,10 +158,7 @@ def _multiplied(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _with_vector(pipe: Pipeline, numbers: Array) -> Pipeline:
-    """Return the pipeline that adds numbers of each batch entry, head and column to the contexts.
-
-    As weights sum to 1, b added to every value is b added to every context.
-    """
+    """Add a vector of each batch entry and head to its contexts, as if it were to its values."""
     heads = pipe.shape[1] if pipe.output is None else 1
     vectors = numbers.reshape(pipe.shape[0], heads, 1, -1)
 
@@ -186,6 +183,13 @@ SCALE = Quantity(
     option=scaled,
     negative=True,
 )
+SOFTCAP = Quantity(
+    "another_softcap",
+    lambda problem: problem.softcap,
+    lambda pipe, cap: pipe.but(softcap=cap),
+    words=_or_base_2,
+    option=lambda cap, _: f"--softcap {shortest(cap)}",
+)
 QUANTITIES = (
     SCALE,
     Quantity(
@@ -195,18 +199,12 @@ QUANTITIES = (
         option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
     ),
     Quantity("output_bias_repeated", _output_bias, _output_bias_times),
-    Quantity(
-        "another_softcap",
-        lambda problem: problem.softcap,
-        lambda pipe, cap: pipe.but(softcap=cap),
-        words=_or_base_2,
-        option=lambda cap, _: f"--softcap {shortest(cap)}",
-    ),
-    Quantity(
-        "softcap_unasked",
-        lambda problem: 1.0 if problem.softcap is None else None,
-        lambda pipe, cap: pipe.but(softcap=cap),
-        option=lambda cap, _: f"--softcap {shortest(cap)}",
+    SOFTCAP,
+    replace(
+        SOFTCAP,
+        name="softcap_unasked",
+        right=lambda problem: 1.0 if problem.softcap is None else None,
+        words=lambda *both: both,
     ),
     Quantity(
         "another_rope_base",
@@ -225,7 +223,7 @@ QUANTITIES = (
     ),
     Quantity("scale_by_head", _stated("query"), _factors(1), axes=(1,), words=_by("head")),
     Quantity("scale_by_query", _stated("query"), _factors(2), axes=(2,), words=_by("query")),
-    Quantity("another_factor", _stated("query"), _multiplied, negative=True),
+    Quantity("another_factor", _stated("query"), _multiplied, linear=True),
     Quantity(
         "added_vector",
         _stated("value"),
@@ -233,7 +231,7 @@ QUANTITIES = (
         axes=(0, 1, 3),
         output="context",
         words=_vector_told,
-        negative=True,
+        linear=True,
         usual=lambda _: np.zeros(1),
     ),
     Quantity("zeros_counted", _stated("query"), _with_zeros, least=1),

@@ -89,10 +89,7 @@ class Rows:
         return [int(row) for row in rows[some]]
 
     def errors_of(self, b: int, i: int, first: Ints, end: Ints) -> Array:
-        """Return the mean squared error of spans (n,) of keys in a row of a batch entry, (n,).
-
-        In units of what is tolerated; infinite where some error is far larger.
-        """
+        """Return the mean squared error of spans of keys in a row; infinite if it is large."""
         heads = range(self.scores.shape[1])
         self._work.spend(len(first))
         errors, left = np.zeros(len(first)), np.arange(len(first))
@@ -155,11 +152,8 @@ def _begins(ids: Ints) -> str:
 
 
 def _segments(case: Case) -> Ints | None:
-    """Return the numbers (B, L) of the sequences that a file shows, from the last one back.
-
-    The last query of a sequence sees its keys from the first one on. None where a row is of no
-    sequence, or rules end rows where a sequence might.
-    """
+    """Return the numbers (B, L) of the sequences that a file shows; None where it shows none."""
+    # From the last one back: the last query of a sequence sees its keys from the first one on.
     visible, (batch, _, queries, keys) = case.problem.visible, case.problem.shape
     if shown_by(case) is None or visible.window is not None or queries != keys:
         return None
@@ -192,11 +186,7 @@ def _first(rows: Rows, b: int, end: int) -> int | None:
 
 
 def diagonal_blocks(case: Case) -> Mistake | None:
-    """Return the mistake that a causal mask is wrong in some blocks on the diagonal.
-
-    A block of queries is wrong in all of its rows, but for the last one where it sees the block of
-    keys on the diagonal to its end. Rows of zeros have more likely not been written.
-    """
+    """Return the mistake that a causal mask is wrong in some blocks on the diagonal."""
     visible, (_, _, queries, keys) = case.problem.visible, case.problem.shape
     if shown_by(case) is None or not visible.causal or any(visible.offsets):
         return None

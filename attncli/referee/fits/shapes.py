@@ -1,4 +1,4 @@
-"""Right numbers in another shape: a part of the answer, or more than it."""
+"""Files that hold a part of the answer, more than it, or lines of zeros and NaN in its place."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attncli.referee.fits.table import at_first, found
+from attncli.errors.text import counted, first_few
+from attncli.referee.fits.table import Fitting, at_first, found
 from attncli.referee.tolerance import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import Array
+    from attncli.referee.formats import Array, Bools
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
+    from attncli.referee.run import Outputs, Part, Run
 
-__all__ = ["FITTINGS"]
+__all__ = ["FITTINGS", "nan_rows_told"]
 
 # What few numbers have in common says nothing of the rest. The bits that it takes to tell the ends
 # of a few axes.
@@ -128,4 +130,64 @@ def _index(own: tuple[slice | int, ...]) -> str:
     return f"[{', '.join(parts)}]".replace("None:None", ":")
 
 
-FITTINGS = (at_first(other_shape, "other_length"),)
+# Rows and columns of nothing but zeros, or of NaN, as if no block had written them.
+
+
+def unwritten(cases: Sequence[Case]) -> Mistake | None:
+    """Return the mistake that some rows were not written, or else some columns; of any size."""
+    for axis, noun in ((-1, "row"), (-2, "column")):
+        empty = {case.part: _empty(case, axis) for case in cases if case.question.comparable}
+        masks = [mask for each in empty.values() for mask in each.values()]
+        if any(mask.any() for mask in masks):
+            return _unwritten(noun, masks, empty)
+    return None
+
+
+def _empty(case: Case, axis: int) -> dict[str, Bools]:
+    """Return which rows (B, H, L, 1) or columns (B, H, 1, ·) are empty and should not be."""
+    lines = {}
+    # Columns of weights are keys: those without weight are lost, not unwritten.
+    for name in ("context", "weights") if axis == -1 else ("context",):
+        if name in case.files:
+            file, right = case.canonical(name), case.right[name]
+            if file.shape == right.shape and (axis == -1 or file.shape[axis] > 1):
+                empty: Bools = (file == 0).all(axis, keepdims=True)
+                lines[name] = empty & (right != 0).any(axis, keepdims=True)
+    return lines
+
+
+def _unwritten(
+    noun: str, masks: Sequence[Bools], empty: Mapping[Part, Mapping[str, Bools]]
+) -> Mistake:
+    """Return the mistake of empty lines (B, H, ·, ·): of whole heads, if nothing else is empty."""
+
+    def emptied(run: Run, outputs: Outputs) -> Outputs:
+        own = empty.get(run.part, {})
+        return outputs | {n: np.where(lines, 0, outputs[n]) for n, lines in own.items()}
+
+    def change(pipe: Pipeline) -> Pipeline:
+        return pipe.then("finish" if pipe.output is None else "behind", emptied)
+
+    heads = [tuple(np.flatnonzero(mask.any(axis=(0, 2, 3))).tolist()) for mask in masks]
+    whole = all(mask[:, list(own)].all() for mask, own in zip(masks, heads, strict=True))
+    if noun == "row" and whole and len({*heads}) == 1 and len(heads[0]) < masks[0].shape[1]:
+        noun = "head" if len(heads[0]) == 1 else "heads"
+        return found("heads_not_written", change, f"{noun} {first_few([*map(str, heads[0])])}")
+    return found(f"{noun}s_not_written", change, _so_many(masks, noun))
+
+
+def _so_many(masks: Iterable[Bools], noun: str) -> str:
+    every = np.concatenate([mask.ravel() for mask in masks])
+    return f"{np.count_nonzero(every):,} of {counted(every.size, noun)}"
+
+
+def nan_rows_told(rows: Iterable[Bools], *, alone: bool) -> Mistake:
+    """Return the mistake that these rows are NaN, perhaps beside another one."""
+    rest = ", and the others are right" if alone else ""
+    return found("rows_of_nan", lambda _: None, _so_many(rows, "row"), rest)
+
+
+FITTINGS = (
+    at_first(other_shape, "other_length"),
+    Fitting(unwritten, of_part=True),
+)

@@ -134,10 +134,7 @@ def _decoded(rows: Rows, b: int, sides: tuple[str, ...]) -> Ints | None:
 
 
 class _Sums:
-    """What the keys of the batch entry so many further would add to the sum of a query, which is 0.
-
-    Its shares (B, H, L, S) are exp(score) as share of the right denominator.
-    """
+    """What keys of the batch entry so many further would add to the sum of a query, which is 0."""
 
     def __init__(self, case: Case, by: int = 0) -> None:
         batch, heads, _, keys = case.problem.shape
@@ -147,7 +144,7 @@ class _Sums:
         pipe = case.pipe.but(rules={}, places={"key": places, "value": places})
         scores = evaluate(pipe, case.part)["scores"]
         seen = case.run.seen if by == 0 else np.arange(keys) < lengths
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # of the right denominator
             self.shares = np.where(seen, np.exp(scores - case.right["lse"]), 0)
         self.value = Run(pipe, case.part, FLOAT64, None).operand("value")
         self.file = case.canonical("context")
@@ -252,10 +249,7 @@ def empty_pages(case: Case) -> Mistake | None:
 def _emptied(
     sums: _Sums, b: int, i: int, zero: Array, names: tuple[str, ...]
 ) -> tuple[float, tuple[int, int]]:
-    """Return what a row's sum leaves where the best page of some inputs is zeros, and the page.
-
-    ``zero`` (H, 1) is the share of a key of zeros.
-    """
+    """Return what a row's sum leaves where the best page is zeros of such shares, and the page."""
     own, shares, away = sums.of(b, i), sums.shares[b, :, i].T[..., None], sums.differences(b, i)
     if "key" in names:
         shares = np.where(shares > 0, zero, 0)

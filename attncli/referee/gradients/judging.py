@@ -109,14 +109,12 @@ def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
         findings=one.findings + other.findings,
         tried=one.tried + other.tried,
         complete=one.complete and other.complete,
-        unexplained=one.unexplained + other.unexplained,
+        too_large=one.too_large + other.too_large,
     )
 
 
 def _earned(
-    model: Model,
-    files: Mapping[str, File],
-    inputs: Precision | None,
+    model: Model, files: Mapping[str, File], inputs: Precision | None
 ) -> dict[str, Tolerance]:
     """Return the tolerance that each gradient earns by the errors of the textbook formula."""
     plain = dict.fromkeys(files, Plain())

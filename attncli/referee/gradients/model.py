@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Model", "Step", "model_of", "summed"]
+__all__ = ["Model", "Step", "model_of"]
 
 Step = Callable[["Model"], Any]
 Change = Callable[["Model", Any], Any]
@@ -84,6 +84,10 @@ class Model:
 
         return self.but(**{name: after(name, change) for name, change in changes.items()})
 
+    def through(self, change: Callable[[Array], Array], *steps: str) -> Model:
+        """Return the same with what some steps make passed through a function."""
+        return self.then(**dict.fromkeys(steps, lambda _, made: change(made)))
+
     def by(self, pipe: Pipeline, *passes: str) -> Model:
         """Return the same with another pipeline in some passes: forward, backward."""
         return self.but(**dict.fromkeys(passes, lambda _: pipe))
@@ -116,13 +120,6 @@ def model_of(problem: Problem, dcontext: Array, dlse: Array, outputs: Mapping[st
     return Model(problem, _STEPS | own).by(pipeline_of(problem), "forward", "backward")
 
 
-def summed(rows: Array, times: int, entries: int) -> Array:
-    """Return (B, H, S, D) summed over each key head's query heads, and over shared entries."""
-    batch, heads, *rest = rows.shape
-    made = rows.reshape(batch, heads // times, times, *rest).sum(axis=2)
-    return np.asarray(made.sum(axis=0, keepdims=True) if entries == 1 else made)
-
-
 def _weights(model: Model) -> Array:
     lse = np.where(np.isneginf(model["lse"]), np.inf, model["lse"])  # without keys, weights are 0
     return np.asarray(np.exp(model["again"]["scores"] - lse))
@@ -140,8 +137,13 @@ def _draw(model: Model) -> Array:
 
 
 def _summed(name: str, of: str) -> Step:
+    """Return the step that sums over the heads that share a key head, and over shared entries."""
+
     def step(model: Model) -> Array:
-        return summed(model[name], model.share, len(getattr(model.problem, of)))
+        batch, heads, *rest = (rows := model[name]).shape
+        made = model["gathered"](rows.reshape(batch, heads // model.share, model.share, *rest))
+        shared = len(getattr(model.problem, of)) == 1
+        return np.asarray(made.sum(axis=0, keepdims=True) if shared else made)
 
     return step
 
@@ -200,6 +202,7 @@ _STEPS: dict[str, Step] = {
     "factor": lambda m: m["weights"],
     "times": lambda _: together,
     "back": lambda _: -1,
+    "gathered": lambda _: lambda rows: rows.sum(axis=2),
     "dquery_operand": lambda m: m.scaled(m["times"](m["draw"], m["key"])),
     "dkey_heads": lambda m: m.scaled(m["times"](m["draw"].mT, m["query"])),
     "dkey_operand": _summed("dkey_heads", "key"),

@@ -21,7 +21,7 @@ from attncli.referee.options import together
 from attncli.referee.parts import Work
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.tolerance import root_mean_square
-from attncli.referee.verdict import canonical, distance
+from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,26 +144,25 @@ class _Search:
         file, right, tolerance = self.files[name], self.model[name], self._tolerance(name, made)
         if right.shape != file.shape:
             right = np.full_like(file, np.nanmean(file))
-        left, before = distance(file, made), distance(file, right)
-        finite = before[np.isfinite(before)]
-        rms = root_mean_square(left) if np.isfinite(left).all() else math.inf
-        size = root_mean_square(finite)
-        share = rms / (tolerance.rms or float(tolerance.allowed(made).max()))
+        before = Errors(distance(file, right), right, tolerance)
+        finite = before.error[np.isfinite(before.error)]
+        usual = tolerance.rms or float(tolerance.allowed(made).max())
         errors = self.found[name].errors
         was_right = errors is not None and errors.passed
         if mistake.roughly and not was_right:
-            most = max(_ROUGHLY_LEFT * size, tolerance.rms or 0.0)
             # What is rounded the other way moves by twice as much as the rounding, at most.
             largest = 2 * float(finite.max(initial=tolerance.absolute))
+            most = max(_ROUGHLY_LEFT * before.rms, tolerance.rms or 0.0)
             tolerance = replace(tolerance, absolute=largest, rms=most)
-        if (left > tolerance.allowed(made)).any() or rms > (tolerance.rms or np.inf):
+        left = Errors(distance(file, made), made, tolerance)
+        bits = 0.0
+        if not left.passed:
             return None
-        if was_right:
-            return share, float(left.max()), 0.0
-        if finite.size == before.size and rms > _MOST_LEFT * size:
-            return None
-        bits = bits_of(file, right, made, tolerance, tolerance.rms)
-        return share, float(left.max()), bits
+        if not was_right:
+            if finite.size == before.error.size and left.rms > _MOST_LEFT * before.rms:
+                return None
+            bits = bits_of(file, right, made, tolerance, tolerance.rms)
+        return left.rms / usual, float(left.error.max()), bits
 
     def causes(self, fits: list[tuple[float, float, Mistake]]) -> Iterator[Cause]:
         """Yield those about as good as the best one."""

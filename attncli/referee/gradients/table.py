@@ -6,6 +6,7 @@ makes no sense, it changes no number, and so explains nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, TF32, Array
-from attncli.referee.gradients.model import Model, summed
 from attncli.referee.mistakes.table import Rows, words_beside
 from attncli.referee.pipeline import pipeline_of
 from attncli.referee.run import together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from attncli.referee.gradients.model import Model
     from attncli.referee.pipeline import Pipeline
 
 __all__ = ["ROWS"]
 
-_SHORT = ("bfloat16", "float16")
+_SHORT = {name: PRECISIONS[name].stored for name in ("bfloat16", "float16")}
 # Keys or queries of a block, and terms of a sum that a kernel adds at once.
 _SIZES, _AT_ONCE = (16, 32, 64, 128), 64
+_HIDDEN = {"keys": "key", "values": "value", "queries": "query", "dcontext": "dcontext"}
 _LN2 = float(np.log(2))
 _RESULTS = ("dquery", "dkey", "dvalue", "dbias", "dsinks")
-_ENDS = ("first", "last")
+_ENDS = {"first": 0, "last": -1}
+_MOVED = {
+    "previous": lambda rows, axis: np.roll(rows, 1, axis),
+    "next": lambda rows, axis: np.roll(rows, -1, axis),
+    "first": lambda rows, axis: np.broadcast_to(np.take(rows, [0], axis), rows.shape),
+}
 _RULES = ("causal", "window", "mask", "key_padding_mask", "kv_lengths", "segment_ids")
-
-
-def _at(which: str) -> list[int]:
-    return [0 if which == "first" else -1]
 
 
 # Mistakes of scale, delta and lse, and rules that the backward pass ignores.
@@ -44,7 +45,7 @@ def _at(which: str) -> list[int]:
 def _rescaled(model: Model, which: str, power: float) -> Model:
     factor = np.power(model["backward"].scale, power)
     names = (f"{name}_operand" for name in which.split("_and_"))
-    return model.then(**dict.fromkeys(names, lambda _, made: made * factor))
+    return model.through(lambda made: made * factor, *names)
 
 
 def _unnormalised(model: Model, delta: Array) -> Array:
@@ -52,13 +53,8 @@ def _unnormalised(model: Model, delta: Array) -> Array:
     return np.asarray(delta * np.exp(model["lse"] - np.where(np.isfinite(top), top, 0)))
 
 
-def _other_delta(model: Model, which: str, axis: int) -> Model:
-    def change(_: Model, delta: Array) -> Array:
-        if which == "first":
-            return np.broadcast_to(np.take(delta, [0], axis), delta.shape)
-        return np.roll(delta, 1 if which == "previous" else -1, axis)
-
-    return model.then(delta=change)
+def _other_delta(model: Model, moved: Callable[[Array, int], Array], axis: int) -> Model:
+    return model.through(lambda delta: moved(delta, axis), "delta")
 
 
 def _other_lse(model: Model, stage: str, value: Any) -> Model:
@@ -84,22 +80,9 @@ def _first_offset(model: Model) -> Model:
 # Heads, blocks and columns.
 
 
-def _by_heads(model: Model, kept: Callable[[Array], Array]) -> Model:
-    """Return the model with another sum of (B, G, ·, S, D) over the heads that share a key head."""
-
-    def step(name: str, of: str) -> Callable[[Model], Array]:
-        def made(m: Model) -> Array:
-            batch, _, *rest = (rows := m[f"{name}_heads"]).shape
-            grouped = kept(rows.reshape(batch, -1, m.share, *rest))
-            return summed(grouped, 1, len(getattr(m.problem, of)))
-
-        return made
-
-    return model.but(dkey_operand=step("dkey", "key"), dvalue_operand=step("dvalue", "value"))
-
-
-def _one_head(model: Model, which: str) -> Model:
-    return _by_heads(model, lambda rows: rows[:, :, _at(which)[0]])
+def _gathered(model: Model, of: Callable[[Array], Array]) -> Model:
+    """Make one of the rows (B, G, ·, S, D) of heads that share a key head."""
+    return model.but(gathered=lambda _: of)
 
 
 def _other_way(rows: Array) -> Array:
@@ -131,22 +114,22 @@ def _as_wide(model: Model, made: Array) -> Array:
 # Formats.
 
 
-def _rounded(model: Model, fmt: str, steps: tuple[str, ...]) -> Model:
-    stored = PRECISIONS[fmt].stored
-    return model.then(**dict.fromkeys(steps, lambda _, made: stored(made)))
+Stored = Callable[[Array], Array]
 
 
-def _rounded_keys(model: Model, fmt: str) -> Model:
+def _rounded(model: Model, stored: Stored, steps: tuple[str, ...]) -> Model:
+    return model.through(stored, *steps)
+
+
+def _rounded_keys(model: Model, stored: Stored) -> Model:
     """Round keys that are multiplied with the scale before the exponential."""
-    scale, stored = model["backward"].scale, PRECISIONS[fmt].stored
+    scale = model["backward"].scale
     change = "key", lambda _, key: stored(key * scale) / scale
     rounded = model.by(model["backward"].then("operands", change), "backward")
     return model.but(weights=lambda _: rounded["weights"])
 
 
-def _rounded_sums(model: Model, fmt: str) -> Model:
-    stored = PRECISIONS[fmt].stored
-
+def _rounded_sums(model: Model, stored: Stored) -> Model:
     def times(left: Array, right: Array) -> Array:
         total: Any = 0.0
         for start in range(0, left.shape[-1], _AT_ONCE):
@@ -158,14 +141,11 @@ def _rounded_sums(model: Model, fmt: str) -> Model:
 
 
 def _in_tf32(model: Model) -> Model:
-    def stored(_: Any, rows: Array) -> Array:
-        return TF32.stored(rows)
-
     pipe = model["backward"]
     for name in ("query", "key", "value"):
-        pipe = pipe.then("operands", (name, stored))
+        pipe = pipe.then("operands", (name, lambda _, rows: TF32.stored(rows)))
     both = model.by(pipe, "forward", "backward")
-    return both.then(**dict.fromkeys(("dcontext", "factor", "draw"), stored))
+    return both.through(TF32.stored, "dcontext", "factor", "draw")
 
 
 def _dropped(model: Model, backward: str) -> Model:
@@ -177,25 +157,24 @@ def _dropped(model: Model, backward: str) -> Model:
     factor = float(np.median(found[kept] / weights[kept]))
     dropped = together(factor * kept * weights, model["value"])
     used = {"none": 1.0, "unscaled": kept, "both": factor * kept}[backward]
-    return model.but(context=lambda _: dropped).then(
-        factor=lambda _, made: made * used, dweights=lambda _, made: made * used
-    )
+    other = model.but(context=lambda _: dropped)
+    return other.through(lambda made: made * used, "factor", "dweights")
 
 
 # Sinks, bias, NaN and factors of all gradients.
 
 
-def _sinks_of_one(model: Model, which: str) -> Model:
-    return model.but(dsinks=lambda m: m["sink_terms"][:, :, _at(which)].sum(axis=0, keepdims=True))
+def _sinks_of_one(model: Model, at: int) -> Model:
+    return model.but(dsinks=lambda m: m["sink_terms"][:, :, [at]].sum(axis=0, keepdims=True))
 
 
-def _bias_of_one(model: Model, which: str) -> Model:
+def _bias_of_one(model: Model, at: int) -> Model:
     """Return the gradient of the bias from one part of the first axis along which it is shared."""
 
     def step(m: Model) -> Array:
         sizes = zip(m.problem.shape, np.asarray(m.problem.bias).shape, strict=True)
         axes = [axis for axis, (every, own) in enumerate(sizes) if own < every] or [0]
-        part = np.take(m["dscores"], _at(which), axes[0])
+        part = np.take(m["dscores"], [at], axes[0])
         return np.asarray(part.sum(axis=tuple(axes[1:]), keepdims=True))
 
     return model.but(dbias=step)
@@ -205,14 +184,12 @@ def _blind_nan(model: Model, weights: Array) -> Array:
     return np.where(np.isneginf(model["lse"]), np.nan, weights)
 
 
-def _hidden_nan(model: Model, which: str) -> Model:
+def _hidden_nan(model: Model, name: str) -> Model:
     """Let what stands in hidden places be NaN, and be multiplied with 0."""
+    of_keys = name in ("key", "value")
     seen = np.broadcast_to(model.run.seen, model.problem.shape)
-    of_keys = which in ("keys", "values")
-    hidden = np.asarray(~seen.any(axis=(1, 2) if of_keys else 3))
-    places = hidden[:, None, :, None] if of_keys else hidden[..., None]
-    name = {"keys": "key", "values": "value", "queries": "query"}.get(which, which)
-    return model.then(**{name: lambda _, rows: np.where(places, np.nan, rows)})
+    seen = np.expand_dims(seen.any(axis=(1, 2) if of_keys else 3), (1, 3) if of_keys else 3)
+    return model.through(lambda rows: np.where(seen, rows, np.nan), name)
 
 
 def _mean(model: Model, over: str) -> Model:
@@ -222,28 +199,28 @@ def _mean(model: Model, over: str) -> Model:
 
 
 def _times(model: Model, factor: float) -> Model:
-    return model.then(**dict.fromkeys(_RESULTS, lambda _, made: factor * made))
+    return model.through(lambda made: factor * made, *_RESULTS)
 
 
 ROWS = Rows(words_beside(__file__))
 factors = ("dquery", "dkey", "dquery_and_dkey")
 ROWS.family("scale_missing_in_{}", partial(_rescaled, power=-1.0), factors)
 ROWS.family("scale_twice_in_{}", partial(_rescaled, power=1.0), factors)
-ROWS.add("delta_missing", lambda m: m.then(delta=lambda _, delta: 0 * delta))
+ROWS.add("delta_missing", lambda m: m.through(np.zeros_like, "delta"))
 ROWS.add("delta_unnormalised", lambda m: m.then(delta=_unnormalised))
-ROWS.family("delta_of_{}_batch_entry", partial(_other_delta, axis=0), ("previous", "next", "first"))
-ROWS.family("delta_of_{}_head", partial(_other_delta, axis=1), ("previous", "next", "first"))
+ROWS.family("delta_of_{}_batch_entry", partial(_other_delta, axis=0), _MOVED)
+ROWS.family("delta_of_{}_head", partial(_other_delta, axis=1), _MOVED)
 ROWS.add("dlse_ignored", lambda m: m.then(delta=lambda m, d: d + m["dlse"]))
 ROWS.add("dlse_added", lambda m: m.then(delta=lambda m, d: d + 2 * m["dlse"]))
 ROWS.family("{}_missing_in_backward", _missing, (*_RULES, "bias", "alibi", "softcap", "rope"))
 ROWS.add("softcap_derivative_missing", lambda m: m.but(draw=lambda m: m["dscores"]))
-ROWS.add("lse_in_base_2", lambda m: m.then(lse=lambda _, lse: lse / _LN2))
-ROWS.add("lse_read_as_base_2", lambda m: m.then(lse=lambda _, lse: lse * _LN2))
+ROWS.add("lse_in_base_2", lambda m: m.through(lambda lse: lse / _LN2, "lse"))
+ROWS.add("lse_read_as_base_2", lambda m: m.through(lambda lse: lse * _LN2, "lse"))
 ROWS.add("lse_of_unscaled_scores", _other_lse, "scale", 1.0)
 ROWS.add("lse_saved_without_sinks", _other_lse, "sinks", None)
-ROWS.add("heads_of_a_group_averaged", _by_heads, lambda rows: rows.mean(axis=2))
-ROWS.family("{}_head_of_a_group_only", _one_head, _ENDS)
-ROWS.add("heads_grouped_the_other_way", _by_heads, _other_way)
+ROWS.add("heads_of_a_group_averaged", _gathered, lambda rows: rows.mean(axis=2))
+ROWS.family("{}_head_of_a_group_only", lambda m, at: _gathered(m, lambda r: r[:, :, at]), _ENDS)
+ROWS.add("heads_grouped_the_other_way", _gathered, _other_way)
 ROWS.add(
     "dkey_and_dvalue_exchanged",
     lambda m: m.but(dkey=lambda _: m["dvalue"], dvalue=lambda _: m["dkey"]),
@@ -266,13 +243,13 @@ ROWS.add("dropout_in_both_passes", _dropped, "both")
 ROWS.add("rope_not_undone", lambda m: m.but(back=lambda _: 0))
 ROWS.add("rope_undone_the_wrong_way", lambda m: m.but(back=lambda _: 1))
 ROWS.add("offset_of_first_entry_in_backward", _first_offset)
-ROWS.add("dsinks_zero", lambda m: m.then(dsinks=lambda _, made: 0 * made))
-ROWS.add("dsinks_negated", lambda m: m.then(dsinks=lambda _, made: -made))
+ROWS.add("dsinks_zero", lambda m: m.through(np.zeros_like, "dsinks"))
+ROWS.add("dsinks_negated", lambda m: m.through(np.negative, "dsinks"))
 ROWS.family("dsinks_of_{}_query_only", _sinks_of_one, _ENDS)
 ROWS.add("dsinks_not_summed", lambda m: m.but(dsinks=lambda m: m["sink_terms"]))
 ROWS.add("dbias_not_summed", lambda m: m.but(dbias=lambda m: m["dscores"]))
 ROWS.family("dbias_of_{}_part_only", _bias_of_one, _ENDS)
 ROWS.add("nan_from_queries_without_keys", lambda m: m.then(weights=_blind_nan))
-ROWS.family("nan_from_hidden_{}", _hidden_nan, ("keys", "values", "queries", "dcontext"))
+ROWS.family("nan_from_hidden_{}", _hidden_nan, _HIDDEN)
 ROWS.family("mean_over_{}", _mean, ("elements", "queries", "batch_entries"))
 ROWS.family("loss_scale_{}_not_undone", _times, [2**n for n in range(1, 25)])
