@@ -45,8 +45,6 @@ _MOST_LEFT = 0.5
 _AS_NEAR = 1.1
 # Roundings of a few steps, in float32 and float64.
 _OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
-# 1/√n of a dimension, as near as float32 shows.
-_LEAST_ROOT, _AS_A_ROOT = 0.01, 1e-6
 # Numbers of heads or queries that differ by no more are one number for all.
 _EQUAL = 2e-3
 
@@ -251,10 +249,5 @@ def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> 
 
 
 def _choice(number: float) -> float:
-    """Return how many bits it takes to say a number: its digits, or which 1/√n it is."""
-    digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
-    if _LEAST_ROOT < abs(number) < 1:
-        root = round(number**-2)
-        if math.isclose(abs(number), root**-0.5, rel_tol=_AS_A_ROOT):
-            digits = min(digits, len(str(root)))
-    return digits * math.log2(10)
+    """Return how many bits it takes to say the digits of a number."""
+    return len(Decimal(repr(number)).normalize().as_tuple().digits) * math.log2(10)
