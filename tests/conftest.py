@@ -19,7 +19,6 @@ from attncli.engine import plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import Any
 
 
 # Tests of what only POSIX systems have: signals, permissions, pseudo-terminals, pipes as files and
@@ -111,24 +110,6 @@ def processors(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "panels":
             patch.setattr(plan, "tiles_in_panels", lambda: True)
         yield
-
-
-@pytest.fixture
-def threads_asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[int | None]]:
-    """Watch how many threads a module asks the engine for, call by call."""
-
-    def watch(module: Any) -> list[int | None]:
-        asked: list[int | None] = []
-        attend = module.attend
-
-        def counted(*words: Any, threads: int | None) -> Any:
-            asked.append(threads)
-            return attend(*words, threads=threads)
-
-        monkeypatch.setattr(module, "attend", counted)
-        return asked
-
-    return watch
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["COMMAND", "ROOT", "Ran", "environment", "long_but", "measured", "run"]
+__all__ = ["COMMAND", "ROOT", "Ran", "Run", "environment", "long_but", "measured", "run"]
 
 ROOT = Path(__file__).parent.parent
 # A warning of Python's would be a line on stderr that no user can act on.
@@ -72,6 +73,10 @@ class Ran:
         assert self.code == 0, self
         assert b"Traceback" not in self.err
         return self
+
+
+# What the fixture `attncli` is: a command line's words to what it gave.
+Run = Callable[..., Ran]
 
 
 def environment(**changes: str) -> dict[str, str]:

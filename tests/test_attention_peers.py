@@ -110,72 +110,6 @@ class TestPyTorchScaledDotProductAttention:
         self.compare(torch, dtype, {"mask": mask}, theirs, groups=groups)
 
 
-class TestPyTorchMultiheadAttention:
-    """Packed heads between four projections; its masks say which keys to drop."""
-
-    @staticmethod
-    def module(torch, dtype, **sizes):
-        torch.manual_seed(11)
-        module = torch.nn.MultiheadAttention(12, 3, batch_first=True, **sizes)
-        # The biases of a new module are zeros, which would test nothing.
-        torch.nn.init.normal_(module.in_proj_bias)
-        torch.nn.init.normal_(module.out_proj.bias)
-        return module.to(getattr(torch, dtype)).eval()
-
-    @both_dtypes
-    def test_the_sequence_first_is_its_default(self, torch, dtype):
-        x = normal(5, 2, 12, seed=4, dtype=dtype)
-        module = self.module(torch, dtype)
-        module.batch_first = False
-        self.compare(torch, module, (x, x, x), {"layout": "sbd"}, {})
-
-    @both_dtypes
-    def test_add_zero_attn_is_a_sink_of_0(self, torch, dtype):
-        x = normal(2, 5, 12, seed=5, dtype=dtype)
-        module = self.module(torch, dtype, add_zero_attn=True)
-        ours = attention(*self.project(module, x, x, x), heads=3, sinks=[0.0] * 3)
-        with torch.no_grad():
-            _, weights = module(*[torch.from_numpy(x)] * 3, average_attn_weights=False)
-        assert_close(ours.weights, weights[..., :-1])
-
-    @staticmethod
-    def project(module, query, key, value):
-        stored = {name: p.detach().numpy() for name, p in module.named_parameters()}
-        if "in_proj_weight" in stored:
-            weights = np.split(stored["in_proj_weight"], 3)
-        else:
-            weights = [stored[f"{letter}_proj_weight"] for letter in "qkv"]
-        biases = np.split(stored["in_proj_bias"], 3)
-        inputs = (query, key, value)
-        return [x @ w.T + b for x, w, b in zip(inputs, weights, biases, strict=True)]
-
-    def compare(self, torch, module, inputs, ours, theirs):
-        theirs = {name: torch.from_numpy(np.array(x)) for name, x in theirs.items()}
-        answer = attention(*self.project(module, *inputs), heads=3, **ours)
-        out = module.out_proj
-        context = answer.context @ out.weight.detach().numpy().T + out.bias.detach().numpy()
-        for average in (True, False):
-            with torch.no_grad():
-                expected, weights = module(
-                    *map(torch.from_numpy, inputs), average_attn_weights=average, **theirs
-                )
-            assert_close(context, expected)
-            assert_close(answer.weights.mean(axis=1) if average else answer.weights, weights)
-
-    @both_dtypes
-    def test_masks_that_drop(self, torch, dtype):
-        x = normal(2, 5, 12, seed=3, dtype=dtype)
-        padding = np.array([[False] * 5, [False, False, False, True, True]])
-        drop = ~mask_that_shows(5, 5)
-        self.compare(
-            torch,
-            self.module(torch, dtype),
-            (x, x, x),
-            {"mask": drop, "key_padding_mask": padding, "mask_means": "drop"},
-            {"attn_mask": drop, "key_padding_mask": padding},
-        )
-
-
 class TestJaxDotProductAttention:
     """(B, L, H, D), keep-masks, causal is top-left; its softmax is always float32."""
 
@@ -203,12 +137,6 @@ class TestJaxDotProductAttention:
     def test_key_value_seq_lengths(self, jax):
         lengths = np.array([7, 3], np.int32)
         self.compare(jax, {"kv_lengths": lengths}, {"key_value_seq_lengths": lengths})
-
-    def test_query_seq_lengths(self, jax):
-        # What stands in the padded rows is left open by JAX, so only the others count.
-        lengths, full = np.array([3, 4], np.int32), np.array([7, 7], np.int32)
-        theirs = {"query_seq_lengths": lengths, "key_value_seq_lengths": full}
-        self.compare(jax, {"query_lengths": lengths}, theirs, rows=slice(3))
 
     def test_mask_and_bias(self, jax):
         mask, bias = mask_that_shows(2, 1, 5, 7), normal(1, 4, 5, 7, seed=9, dtype="float32")

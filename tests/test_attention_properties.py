@@ -107,7 +107,6 @@ RULES = [
     {"window": (260, 13), "query_offset": 100, "rope": "half"},
     {"kv_lengths": [517], "query_lengths": [131], "scale": 3},
 ]
-ENDS = [{"causal": True}, {"window": (70, 90)}]
 
 
 # The oracle takes its time, and its answer is one for all ways to compute.
@@ -116,14 +115,6 @@ def under_rules(index):
     """Return a problem of several tiles, and the oracle's answer."""
     qkv = random_problem(queries=133, keys=523)
     return qkv, attention_oracle(*qkv, **RULES[index])
-
-
-@cache
-def rising(index):
-    """Return a problem in which every key's score is higher than the one before."""
-    query, key, value = random_problem(queries=300, keys=300, width=1)
-    query, key = np.ones_like(query), np.arange(300.0).reshape(1, 1, 300, 1)
-    return (query, key, value), attention_oracle(query, key, value, scale=2, **ENDS[index])
 
 
 class TestBeyondOneTile:
@@ -149,25 +140,6 @@ class TestBeyondOneTile:
         answer = attention(*qkv, **options, outputs=outputs)
         dtype = computing_dtype(problem, None)
         assert_matches(answer, attention_oracle(*qkv, **options), qkv[2], dtype, outputs)
-
-    @pytest.mark.parametrize("dtype", ["float32", "float64"])
-    def test_of_keys_with_a_random_mask_and_bias(self, dtype):
-        random = np.random.default_rng(1)
-        qkv = [x.astype(dtype) for x in random_problem(heads=4, groups=2, queries=5, keys=1300)]
-        options = {"mask": random.random((4, 5, 1300)) < 0.5}
-        options["bias"] = random.uniform(-3, 3, (1, 1300)).astype(dtype)
-        expected = attention_oracle(*qkv, **options)
-        for outputs in (OUTPUTS, ("context",)):
-            answer = attention(*qkv, **options, outputs=outputs)
-            assert_matches(answer, expected, qkv[2], dtype, outputs)
-
-    @pytest.mark.parametrize("outputs", WAYS, ids="-".join)
-    @pytest.mark.parametrize("index", range(len(ENDS)), ids=lambda index: "-".join(ENDS[index]))
-    def test_whose_largest_score_is_the_last_that_is_seen(self, index, outputs):
-        # What all queries of a block see is summed up under another shift than the rest.
-        qkv, expected = rising(index)
-        answer = attention(*qkv, scale=2, outputs=outputs, **ENDS[index])
-        assert_matches(answer, expected, qkv[2], np.float64, outputs)
 
     @pytest.mark.parametrize("options", [{}, {"causal": True, "causal_align": "bottom-right"}])
     @pytest.mark.parametrize("groups", [1, 2, 4])

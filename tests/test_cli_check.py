@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from process import Ran
 from referee_numpy import plain, softmax
-
-import attncli
-from attncli.view.pictures.report import report_picture
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Run = Callable[..., Ran]
+    from process import Run
+
 QKV = ("q.csv", "k.csv", "v.csv")
 Q = np.array([[1.0, 0, 1], [0, 1, 1]])
 K = np.array([[1.0, 0, 1], [1, 1, 0], [0, 1, 1]])
@@ -96,23 +91,6 @@ def test_weights_without_values_have_to_be_named(judged: Path, attncli: Run) -> 
     assert attncli("check", *QKV[:2], "--expect", "weights=weights.npy").code == 0
 
 
-def test_where_nothing_is_explained_the_options_of_a_wrong_row_are_told(
-    judged: Path, attncli: Run
-) -> None:
-    np.save("odd.npy", plain(Q, K, V) + np.array([[0, 0], [0.1, -0.3]]))
-    ran = attncli("check", *QKV, "--expect", "odd.npy")
-    assert "no known mistake" in ran.text
-    assert "--query 1" in ran.text
-    assert attncli("explain", *QKV, "--query", "1").code == 0
-
-
-def test_without_a_diagnosis_there_is_none(judged: Path, attncli: Run) -> None:
-    ran = attncli("check", *QKV, "--expect", "unscaled.npy", "--no-diagnose")
-    assert ran.code == 1
-    assert "MISMATCH" in ran.text
-    assert "diagnosis" not in ran.text
-
-
 @pytest.mark.parametrize(
     ("option", "enough", "too_little"), [("--atol", "0.4", "0.01"), ("--rtol", "0.2", "0.001")]
 )
@@ -133,50 +111,6 @@ def test_the_difference_is_drawn_and_the_mismatch_told(judged: Path, attncli: Ru
     assert short.code == 1
     assert any("no picture is drawn" in line for line in short.messages)
     assert not (judged / "e.svg").exists()
-
-
-def test_the_panels_of_a_difference_are_heads_in_any_layout(folder: Path, attncli: Run) -> None:
-    random = np.random.default_rng(0)
-    for name in "qkv":
-        np.save(f"{name}.npy", random.normal(size=(2, 4, 2, 3)))
-    np.save("c.npy", random.normal(size=(2, 4, 2, 3)))
-    np.save("l.npy", random.normal(size=(2, 2, 4)))
-    files = ["q.npy", "k.npy", "v.npy", "--layout", "bshd", "--no-diagnose"]
-    for expect, title in {"c.npy": "batch 1, head 1", "lse=l.npy": "batch 1"}.items():
-        attncli("check", *files, "--expect", expect, "--diff", "d.svg")
-        picture = (folder / "d.svg").read_text()
-        assert title in picture
-        assert "head 2" not in picture
-        assert ("Heads" in picture) is (expect == "lse=l.npy")
-    for name in "qkvc":
-        np.save(f"{name}.npy", random.normal(size=(2, 4, 3)))
-    attncli("check", *files[:3], "--no-diagnose", "--expect", "c.npy", "--diff", "d.svg")
-    picture = (folder / "d.svg").read_text()
-    assert "batch 1" in picture
-    assert "head" not in picture.replace("</head", "")
-
-
-def test_of_several_outputs_the_wrong_one_is_drawn(judged: Path, attncli: Run) -> None:
-    right = attncli("compute", *QKV, "--save", "context=c.npy", "-q").good()
-    assert right.code == 0
-    np.save("w.npy", np.full((2, 3), 1 / 3))
-    words = ["--expect", "c.npy", "--expect", "weights=w.npy", "--no-diagnose"]
-    assert attncli("check", *QKV, *words, "--diff", "d.svg").code == 1
-    assert "weights: file" in (judged / "d.svg").read_text()
-
-
-def test_a_difference_is_not_drawn_over_a_file_that_is_judged(judged: Path, attncli: Run) -> None:
-    (judged / "out.svg").write_bytes((judged / "right.npy").read_bytes())
-    ran = attncli("check", *QKV, "--expect", "out.svg", "--diff", "out.svg")
-    assert ran.code == 2
-    assert "the same file" in ran.messages[0]
-
-
-def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
-    ran = attncli("check", *QKV, "--expect", "nan.npy")
-    assert ran.code == 1
-    assert "2 elements in 1 row are NaN or infinite and should not be" in ran.text
-    assert "every wrong element is NaN or infinite" in ran.text
 
 
 def test_a_wrong_shape_is_a_mismatch(judged: Path, attncli: Run) -> None:
@@ -240,72 +174,6 @@ def test_what_cannot_be_judged(
     assert hint is None or ran.messages[1] == f"hint: {hint}"
 
 
-def test_a_file_of_such_a_name_is_reached_by_its_path(judged: Path, attncli: Run) -> None:
-    (judged / "a=b.npy").write_bytes((judged / "right.npy").read_bytes())
-    assert attncli("check", *QKV, "--expect", "./a=b.npy").code == 0
-
-
-def test_there_are_no_heads_to_average(judged: Path, attncli: Run) -> None:
-    ran = attncli("check", *QKV, "--average-heads", "--expect", "weights=weights.npy")
-    assert ran.code == 2
-    assert ran.messages == [
-        "error: --average-heads: there is no head axis to average",
-        "hint: cut packed inputs with heads (--heads), and pick no head",
-    ]
-
-
-def test_what_is_no_number_is_seen_in_the_picture_of_the_difference(
-    judged: Path, attncli: Run
-) -> None:
-    wrong = plain(Q, K, V) + 0.1
-    wrong[1, 0] = np.nan
-    np.save("wrong.npy", wrong)
-    ran = attncli("check", *QKV, "--expect", "wrong.npy", "--diff", "d.png", "--no-diagnose")
-    assert ran.code == 1
-    assert ran.messages == ["note: 1 element is NaN or infinite, drawn as the strongest"]
-    told = " ".join(attncli("info", "d.png").good().text.split())
-    assert "what difference" in told
-    assert "files q.csv k.csv v.csv" in told
-    assert "expect wrong.npy" in told
-    picture = picture_of_context(wrong)
-    assert picture.vmax == pytest.approx(0.1)
-    assert picture.panels[0].values[1, 0] == 2 * picture.vmax
-    assert picture.saturated == (False, True)
-
-
-def picture_of_context(wrong: np.ndarray) -> Any:
-    problem = attncli.pose(Q, K, V)
-    return report_picture(attncli.check(wrong, problem, diagnose=False), problem, "context")[0]
-
-
-def drawn(judged: Path, attncli: Run, *words: str) -> str:
-    """Return the SVG of a difference."""
-    attncli("check", *words, "--diff", "d.svg", "--no-diagnose", "-q")
-    return (judged / "d.svg").read_text()
-
-
-def test_a_difference_has_labels_and_hidden_cells(judged: Path, attncli: Run) -> None:
-    q, k, v = (array.tolist() for array in (np.eye(3), np.eye(3), np.eye(3)))
-    problem = {"query": q, "key": k, "value": v, "causal": True, "tokens": ["The", "cat", "sat"]}
-    (judged / "p.json").write_text(json.dumps(problem))
-    np.save("w.npy", np.tril(np.full((3, 3), 0.3)))
-    picture = drawn(judged, attncli, "p.json", "--expect", "weights=w.npy")
-    assert "<!-- hidden -->" in picture or ">hidden<" in picture
-    assert picture.count("cat") >= 2
-    picture = drawn(judged, attncli, "p.json", "--expect", "w.npy")
-    assert "cat" in picture
-    assert "hidden" not in picture
-
-
-def test_what_a_picture_of_several_wrong_outputs_leaves_out_is_told(
-    judged: Path, attncli: Run
-) -> None:
-    np.save("w.npy", np.full((2, 3), 1 / 3))
-    words = ["--expect", "weights=w.npy", "--expect", "unscaled.npy", "--no-diagnose"]
-    ran = attncli("check", *QKV, *words, "--diff", "d.svg")
-    assert ran.messages == ["note: the picture shows weights, not context"]
-
-
 def test_what_is_no_output_is_refused_with_its_file(judged: Path, attncli: Run) -> None:
     np.save("b.npy", np.eye(3, dtype=bool))
     (error, *_) = attncli("check", *QKV, "--expect", "weights=b.npy").messages
@@ -329,8 +197,6 @@ def test_a_file_of_any_shape_is_judged(judged: Path, attncli: Run, shape: tuple[
     ("output", "layers", "taken"),
     [
         ("context", (6,), "array[0]"),
-        ("weights", (6,), "array[0]"),
-        ("lse", (6,), "array[0]"),
         ("context", (1, 6), "array[0, 0]"),
     ],
 )

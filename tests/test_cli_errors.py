@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from process import Ran, environment, run
+from process import Run, environment, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Run = Callable[..., Ran]
 QKV = "q.csv k.csv v.csv"
 
 
@@ -200,17 +198,6 @@ def test_one_error_line_a_hint_and_exit_code_2(line: str, wrong: Path, attncli: 
     assert sorted(path.name for path in wrong.iterdir()) == before
 
 
-def test_a_wrong_name_is_answered_with_a_likely_one(tutorial: Path, attncli: Run) -> None:
-    for line, meant in {
-        "compute q.cvs k.csv": "q.csv",
-        "compute q.csv k.csv --show contxt": "context",
-        "compute q.csv k.csv --save weigths=w.csv": "weights",
-        "q.csv k.csv": "attncli compute FILES",
-    }.items():
-        assert meant in attncli(*line.split()).messages[1]
-    assert len(list(tutorial.iterdir())) == 3
-
-
 def test_the_option_is_named_where_the_command_line_said_it(wrong: Path, attncli: Run) -> None:
     """A problem file has its own names, also beside options of a like kind."""
     (wrong / "p.yaml").write_text("query: [[1]]\nkey: [[1]]\nmask: [[2]]\n")
@@ -238,42 +225,6 @@ def test_a_defect_takes_one_line_that_says_where_to_report_it(
         assert "https://github.com/attncli/attncli/issues" in ran.messages[-1]
         assert ("Traceback" in ran.err.decode()) == traced
         assert len(ran.messages) == 1 or traced
-
-
-def test_a_missing_folder_is_named_and_how_to_make_it(tutorial: Path, attncli: Run) -> None:
-    error, hint = attncli("compute", "q.csv", "k.csv", "--save", "no/w.csv").messages
-    assert "cannot write no/w.csv" in error
-    assert f"{tutorial}/no" in error
-    assert "mkdir -p" in hint
-    _, hint = attncli("compute", "q.csv", "k.csv", "--save", "no such/w.csv").messages
-    assert f"mkdir -p '{tutorial}/no such'" in hint
-
-
-def test_numbers_too_large_for_the_format_are_an_error_not_nan(folder: Path, attncli: Run) -> None:
-    np.save("x.npy", np.full((2, 2), 1e308))
-    ran = attncli("compute", "x.npy", "x.npy")
-    assert ran.code == 2
-    assert ran.messages[0].startswith("error: the scores exceed the range of float64")
-
-
-def test_words_of_the_user_cannot_write_escape_sequences(tutorial: Path, attncli: Run) -> None:
-    ran = attncli("compute", "\x1b[31mred.csv", "k.csv")
-    assert b"\x1b" not in ran.err
-    assert ran.messages[0] == r"error: \x1b[31mred.csv does not exist"
-    named = attncli("compute", "q.csv", "k.csv", "--key-labels", "a\x1b[2J,b\tc,d\ne")
-    assert b"\x1b" not in named.good().out
-    assert r"a\x1b[2J" in named.text
-
-
-def test_what_was_doubtful_in_a_file_is_told_before_the_error(folder: Path, attncli: Run) -> None:
-    (folder / "q.csv").write_text("1,0,1\n0,1,1\n")
-    (folder / "k.csv").write_text("0,1,2\n1,0,1\n1,1,0\n")
-    (folder / "v.csv").write_text("1,2\n3,4\n")
-    ran = attncli("compute", "q.csv", "k.csv", "v.csv")
-    assert ran.code == 2
-    assert "the first row counts 0 to 2 as a header" in ran.messages[0]
-    assert ran.messages[1].startswith("error: ")
-    assert not any("warning" in line for line in attncli("compute", *"qkv", "-q").messages)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from process import Ran
 from referee_numpy import softmax
 
-Run = Callable[..., Ran]
+if TYPE_CHECKING:
+    from process import Run
+
 SHOW = ("--show", "stats,top", "-f", "json")
 
 
@@ -33,12 +34,7 @@ def numbers(part: object) -> object:
 
 @pytest.mark.parametrize(
     ("pick", "heads"),
-    [
-        ((), 6),
-        (("--head", "1"), 2),
-        (("--batch", "1"), 3),
-        (("--batch", "1", "--head", "0"), 1),
-    ],
+    [((), 6), (("--head", "1"), 2), (("--batch", "1", "--head", "0"), 1)],
 )
 def test_they_come_to_what_the_problem_does(
     pick: tuple[str, ...], heads: int, problem: Path, attncli: Run
@@ -49,12 +45,12 @@ def test_they_come_to_what_the_problem_does(
     assert len(of_weights["stats"]) == heads
 
 
-def test_a_row_of_many_is_read_in_parts(
-    problem: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = attncli("compute", "w.npy", *SHOW).good().json
-    monkeypatch.setattr("attncli.summaries.maps._CELLS", 10)
-    assert numbers(attncli("compute", "w.npy", *SHOW).good().json) == numbers(whole)
+def test_many_rows_are_read_in_parts(folder: Path, attncli: Run) -> None:
+    weights = np.random.default_rng(1).dirichlet(np.ones(40), (1, 60_000)).astype(np.float32)
+    np.save("w.npy", weights)
+    (stats,) = attncli("compute", "w.npy", "--show", "stats", "-f", "json").good().json["stats"]
+    assert stats["queries"] == 60_000
+    assert stats["first_key"] == pytest.approx(weights[..., 0].mean(), rel=1e-4)
 
 
 def test_scores_that_stand_beside_them_say_what_is_hidden(folder: Path, attncli: Run) -> None:
@@ -78,23 +74,12 @@ def test_files_are_written(problem: Path, attncli: Run) -> None:
         ((), "w.npy: expected query, key and value"),
         (("--show", "weights,context"), "w.npy: expected query, key and value"),
         (("--show", "stats", "--save", "lse=o.npy"), "w.npy: expected query, key and value"),
-        (
-            ("--show", "weights", "-f", "csv"),
-            "CSV holds a matrix, but weights has shape (2, 3, 5, 5)",
-        ),
         (("--show", "weights,stats", "-f", "npz"), "NPZ holds only arrays; found stats"),
         (("--show", "weights", "--with-labels"), "--with-labels is for CSV and TSV"),
-        (
-            ("--show", "weights", "--average-heads", "--head", "1"),
-            "--average-heads averages the heads, and --head 1 picks one",
-        ),
         (("--show", "stats", "--average-heads"), "--average-heads does not go with stats"),
         (("--show", "stats", "--top", "2"), "--top says how many keys"),
         (("--show", "top", "--save", "top=w.npy"), "the output w.npy is the same file"),
-        (("--show", "stats", "-f", "npz"), "stats"),
         (("--save", "x.csv"), "w.npy: expected query, key and value"),
-        (("--save", "stats=x.json"), "w.npy: expected query, key and value"),
-        (("--show", "stats", "--save", "a.json", "--save", "b.npz"), "stats"),
         (("--show", "stats,top", "-f", "csv"), "csv holds one array; found stats and top"),
         (("--show", "top", "--head", "3"), "--head: expected an index from -3 to 2; found 3"),
     ],

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import ROOT, Ran
+from process import ROOT, Run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Run = Callable[..., Ran]
 # What a command is about, and the groups of its own.
 FIRST = {
     "compute": (["--show", "--format", "--save"], []),

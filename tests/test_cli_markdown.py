@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from markdown_blocks import blocks
 from oracle import attention_oracle
-from process import Ran
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Run = Callable[..., Ran]
+    from process import Run
+
 Q = np.random.default_rng(0).normal(size=(2, 3, 2, 4))
 
 
@@ -57,15 +56,6 @@ def test_its_cells_are_those_of_a_pipe(names: str, heads: Path, attncli: Run) ->
         texts = [" ".join(row) for row in content] if kind == "table" else [content]
         found += [text.split() for text in texts]
     assert found == told
-
-
-def test_of_finished_weights(heads: Path, attncli: Run) -> None:
-    np.save("w.npy", [[0.25, 0.75], [1.0, 0.0]])
-    found = blocks(attncli("compute", "w.npy", "--show", "weights", "-f", "markdown").good().text)
-    assert found == [
-        ("h2", "weights"),
-        ("table", [["", "0", "1"], ["0", "0.2500", "0.7500"], ["1", "1.0000", "0.0000"]]),
-    ]
 
 
 def test_the_mean_of_the_heads(heads: Path, attncli: Run) -> None:

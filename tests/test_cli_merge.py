@@ -59,13 +59,6 @@ def test_axes_are_those_of_the_parts(layout, turn, back, parts, attncli):
     assert lse.shape == (2, 3, 5)
 
 
-def test_base_two_is_read_and_written(parts, attncli):
-    attncli("merge", *parts(base=2), "--lse-base", "2", "--save", "whole.npz").good()
-    context, lse = softmax(slice(0, 12))
-    np.testing.assert_allclose(whole()[0], context, rtol=1e-12)
-    np.testing.assert_allclose(whole()[1], lse / np.log(2), rtol=1e-12)
-
-
 @pytest.mark.parametrize("every", [False, True])
 def test_sinks_count_once(every, parts, attncli):
     words = ["--sinks", ",".join(map(str, SINKS)), *(["--sinks-in", "every"] if every else [])]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import Ran
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Run = Callable[..., Ran]
+    from process import Run
+
 random = np.random.default_rng(7)
 FILES = {
     "q.npy": random.uniform(-2, 2, (2, 4, 3, 6)),

@@ -5,20 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import yaml
 from oracle import attention_oracle
-from process import Ran, run
 
-from attncli.cli import output
 from attncli.loading import read_array
 
-Run = Callable[..., Ran]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process import Run
+
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
 V = [[1.0, 2], [3, 4], [5, 6]]
 TUTORIAL = attention_oracle(Q, K, V)
@@ -53,25 +54,6 @@ def test_each_format_is_read_back_by_another_reader(
         np.testing.assert_allclose(found[name], TUTORIAL[name], rtol=1e-15)
 
 
-@pytest.mark.parametrize("kind", ["json", "yaml", "csv", "tsv"])
-def test_text_formats_hold_every_digit(kind: str, tutorial: Path, attncli: Run) -> None:
-    words = ["compute", *FILES, "--digits", "1", "--format"]
-    exact = np.load(io.BytesIO(attncli(*words, "npy").out))
-    np.testing.assert_array_equal(READERS[kind](attncli(*words, kind).out)["context"], exact)
-
-
-@pytest.mark.parametrize("kind", ["text", "markdown"])
-def test_explain_takes_no_formulas_without_decimals(
-    kind: str, tutorial: Path, attncli: Run
-) -> None:
-    ran = attncli("explain", *FILES, "--digits", "0", "-f", kind)
-    assert (ran.code, ran.out) == (2, b"")
-    assert ran.messages == [
-        "error: --digits: expected a number from 1 to 17 for explain; found 0",
-        "hint: its formulas do not add up without decimals: --digits 2 shows two",
-    ]
-
-
 def test_json_carries_its_schema_and_null_for_hidden_scores(tutorial: Path, attncli: Run) -> None:
     words = ["--causal", "--causal-align", "top-left", "--show", "scores", "-f", "json"]
     found = attncli("compute", *FILES, *words).good().json
@@ -102,24 +84,6 @@ def test_save_writes_named_arrays_and_all_of_them(tutorial: Path, attncli: Run) 
     assert json.loads(Path("all.json").read_text())["schema"] == 1
 
 
-def test_nothing_is_saved_where_one_of_the_outputs_is_refused(tutorial: Path, attncli: Run) -> None:
-    ran = attncli("compute", *FILES, "--save", "new.csv", "--save", "q.csv")
-    assert ran.code == 2
-    assert not Path("new.csv").exists()
-    assert Path("q.csv").read_text() == "1,0,1\n0,1,1\n"
-
-
-def test_an_archive_that_a_member_was_read_from_is_not_written_over(
-    folder: Path, attncli: Run
-) -> None:
-    np.savez("p.npz", a=np.eye(2), b=np.eye(2))
-    before = Path("p.npz").read_bytes()
-    ran = attncli("compute", "p.npz#a", "p.npz#b", "--save", "p.npz")
-    assert ran.code == 2
-    assert "the output p.npz is the same file as the input p.npz" in ran.messages[0]
-    assert Path("p.npz").read_bytes() == before
-
-
 def test_batch_and_head_choose_one_matrix(folder: Path, attncli: Run) -> None:
     numbers = np.random.default_rng(0).normal(size=(2, 3, 2, 4))
     np.save("x.npy", numbers)
@@ -146,10 +110,10 @@ def test_a_pipe_gets_wide_tables_whole_and_plain(folder: Path, attncli: Run) -> 
     assert len(rows[3]) > 400
 
 
-def test_a_large_table_is_cropped_and_says_so(folder: Path) -> None:
+def test_a_large_table_is_cropped_and_says_so(folder: Path, attncli: Run) -> None:
     for name in "qkv":
         np.save(f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(512, 16)))
-    text = run("compute", "q.npy", "k.npy", "v.npy", cwd=folder).good().text
+    text = attncli("compute", "q.npy", "k.npy", "v.npy").good().text
     lines = text.splitlines()
     assert len(lines) < 150
     assert lines[67] == (
@@ -192,32 +156,6 @@ def test_figures_go_into_csv_and_tsv(tutorial: Path, attncli: Run) -> None:
     assert (ran.code, ran.messages[1]) == (2, hint)
 
 
-def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) -> None:
-    np.save("x.npy", np.ones((20, 3, 8)))
-    line = ["compute", "x.npy", "x.npy", "x.npy", "--heads", "2", "--show", "context"]
-    assert "… 4 more of 20 batch entries (--batch chooses some;" in attncli(*line).good().text
-    more = attncli(*line[:4], "--layout", "sbd", "--heads", "2").good().text
-    assert "more of" not in more  # (L, B): 3 batch entries of 2 heads
-    np.save("x.npy", np.ones((3, 3, 8)))
-    assert "more of" not in attncli(*line).good().text
-
-
-def test_statistics_are_computed_once_for_all_destinations(
-    tutorial: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from attncli.summaries import stats
-
-    calls = []
-    right = stats.statistics
-    monkeypatch.setattr(stats, "statistics", lambda *a, **k: calls.append(a) or right(*a, **k))
-    line = ["compute", "q.csv", "k.csv", "--show", "stats", "-f", "json"]
-    told = attncli(*line, "--save", "a.json", "--save", "b.json").good().json
-    assert len(calls) == 1
-    assert json.loads(Path("b.json").read_text()) == told
-    assert attncli("compute", "q.csv", "k.csv", "--show", "stats", "--save", "c.json").good()
-    assert len(calls) == 2
-
-
 def test_a_mean_of_weights_counts_queries_that_see_nothing(folder: Path, attncli: Run) -> None:
     np.save("x.npy", np.ones((2, 2100, 1)))
     mask = np.ones((2100, 2100), np.bool_)
@@ -251,46 +189,6 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     # With one batch entry all of this can be saved, but for what has no folder or no array.
     if "shape" in message:
         attncli("compute", *["q.npy"] * 3, "--batch", "0", *words).good()
-
-
-@pytest.mark.parametrize("saved", [["a.npy"], ["a.npy", "b.npy"]])
-def test_large_weights_are_saved_as_often_as_asked_and_shown_too(
-    saved: list[str], tutorial: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_HELD_CELLS", 3)
-    saves = [word for name in saved for word in ("--save", f"weights={name}")]
-    words = ["q.csv", "k.csv", "v.csv", *saves]
-    shown = attncli("compute", "-f", "json", "--show", "weights", *words).good().json["weights"]
-    assert np.any(shown)
-    for name in saved:
-        np.testing.assert_array_equal(np.load(name), shown)
-    # Not shown, they are written where they are computed.
-    attncli("compute", "--show", "context", *words).good()
-    for name in saved:
-        np.testing.assert_array_equal(np.load(name), shown)
-
-
-@pytest.fixture
-def heads(folder: Path) -> np.ndarray:
-    """Three heads of two batch entries."""
-    query = np.random.default_rng(0).normal(size=(2, 3, 5, 4))
-    np.save("q.npy", query)
-    return query
-
-
-@pytest.mark.parametrize("more", [(), ("--average-heads",)])
-def test_only_npy_files_are_computed_where_they_are_saved(
-    more: tuple[str, ...], heads: np.ndarray, attncli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_HELD_CELLS", 1)
-    show = "weights" if more else "context"
-    words = ("compute", *["q.npy"] * 3, "--show", show, *more)
-    attncli(*words, "--save", "scores=s.npy").good()
-    scores = heads @ heads.swapaxes(-1, -2) / 2
-    np.testing.assert_allclose(np.load("s.npy"), scores, rtol=1e-12)
-    attncli(*words[:4], "--batch", "0", "--head", "0", "--save", "weights=w.csv").good()
-    weights = np.loadtxt("w.csv", delimiter=",")
-    np.testing.assert_allclose(weights.sum(axis=1), np.ones(5), rtol=1e-12)
 
 
 def test_a_spreadsheet_may_have_the_labels(folder: Path, attncli: Run) -> None:
@@ -333,10 +231,3 @@ def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncl
     words = ["compute", *["long.npy"] * 3, "--save", "weights=old.npy", "--show", "lse"]
     assert attncli(*words, "--save", "context=/dev/full").code == 2
     assert Path("old.npy").read_bytes() == b"old"
-
-
-def test_two_files_behind_one_save_are_told_to_be_two_options(tutorial, attncli):
-    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--save", "weights=w.csv,context=c.csv")
-    assert ran.code == 2
-    assert "repeat --save" in ran.messages[1]
-    assert not list(tutorial.glob("*c.csv"))

@@ -9,17 +9,13 @@ import re
 import struct
 import subprocess
 import termios
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from process import COMMAND, Ran, environment, long_but
+from process import COMMAND, Run, environment, long_but
 from terminal import Cell, columns, drained, show
 
-from attncli.cli import terminal
-
-Run = Callable[..., Ran]
 DEEP = {"COLORTERM": "truecolor"}
 
 
@@ -54,26 +50,6 @@ def test_no_line_is_longer_than_the_window(command: str, width: int, large: Path
     shown = show(command, "q.npy", "k.npy", "--tokens", "names.txt", width=width, cwd=large)
     assert shown.code == 0
     assert width // 2 < shown.widest <= width
-
-
-def test_a_small_problem_is_shown_whole_at_60_columns(folder: Path) -> None:
-    shown = show("compute", width=60)
-    assert [line.split() for line in shown.lines[:5]] == [
-        ["weights"],
-        ["0", "1", "2"],
-        ["─" * len(shown.lines[2])],
-        ["0", "0.4711", "0.2645", "0.2645"],
-        ["1", "0.2645", "0.2645", "0.4711"],
-    ]
-    assert "more" not in "".join(shown.lines)
-
-
-def test_a_cropped_table_says_what_is_missing(large: Path) -> None:
-    shown = show("compute", "q.npy", "k.npy", width=60, cwd=large)
-    assert len(shown.lines) < 30
-    note = " ".join(shown.lines)
-    assert "… 492 more queries and " in note
-    assert "--max-rows" in note
 
 
 @pytest.mark.parametrize(("heads", "drawn", "more"), [(16, 16, ""), (19, 16, "… 3 more maps: ")])
@@ -115,9 +91,6 @@ def test_darker_blue_is_more_weight_and_ink_is_readable(folder: Path) -> None:
         ("compute", {"NO_COLOR": "1"}),
         ("heatmap", {"TERM": "dumb"}),
         ("compute", {"TERM": ""}),
-        pytest.param("heatmap", {"NO_COLOR": "1"}, marks=pytest.mark.long),
-        pytest.param("compute", {"TERM": "dumb"}, marks=pytest.mark.long),
-        pytest.param("heatmap", {"TERM": ""}, marks=pytest.mark.long),
     ],
 )
 def test_colour_is_left_out_where_it_is_not_wanted(command: str, environ: dict[str, str]) -> None:
@@ -187,28 +160,3 @@ def test_messages_are_broken_between_words(folder: Path, width: int, attncli: Ru
     piped = attncli("compute", "q.npy", "k.npy", "--causal", "-f", "csv").err.decode()
     assert piped.count("\n") == 1
     assert told.split() == piped.split()
-
-
-@pytest.mark.parametrize(
-    ("variables", "asked", "depth"),
-    [
-        ({"TERM": "unknown"}, "auto", "none"),
-        ({"TERM": "dumb"}, "auto", "none"),
-        ({"TERM": "xterm-256color"}, "auto", "256"),
-        ({"COLORTERM": "TrueColor"}, "always", "truecolor"),
-    ],
-)
-def test_how_many_colours_a_terminal_has(
-    variables: dict[str, str], asked: str, depth: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
-    for name in ("NO_COLOR", "COLORTERM", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert terminal.color_depth(asked) == depth  # type: ignore[arg-type]
-
-
-def test_a_message_of_a_million_letters_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.say("error", "x" * 1_000_000)
-    assert len(capsys.readouterr().err) < 10_100

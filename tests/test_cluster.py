@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -142,41 +141,6 @@ def test_a_scheduler_that_does_not_answer_is_one_error(group, attncli):
     assert not Path("out.zarr").exists()
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [((None, []), "no attncli"), (("0.0.1", []), "0.0.1"), ((attncli.__version__, ["/a"]), "/a")],
-)
-def test_workers_that_are_not_fit_are_one_error(
-    answer, words, cluster, group, attncli, monkeypatch
-):
-    def run(client, look, files, **more):
-        assert all(
-            version == attncli_version() for version, _ in asked(client, look, files).values()
-        )
-        return {"tcp://worker": answer}
-
-    asked = distributed.Client.run
-    monkeypatch.setattr(distributed.Client, "run", run)
-    where = ["--scheduler", cluster.scheduler_address, "--save", "context=out.zarr"]
-    ran = attncli("compute", "g.zarr", *where)
-    assert ran.code == 2
-    assert words in ran.messages[0]
-
-
-def attncli_version():
-    return attncli.__version__
-
-
-def test_a_file_that_workers_do_not_see_is_told(cluster):
-    from attncli.dask.cluster import running
-
-    with (
-        pytest.raises(attncli.InputError, match="nowhere"),
-        running(cluster.scheduler_address, None, ["/nowhere/g.zarr"]),
-    ):
-        pass
-
-
 # --- a cluster of the call's own ---------------------------------------------------------------
 
 
@@ -210,45 +174,3 @@ def test_ctrl_c_stops_everything(folder):
         time.sleep(0.2)
     assert alive(ran.pid) == []
     assert {path.name for path in folder.iterdir()} == {"long.npz"}
-
-
-class Endless:
-    """Keys of 4 GB that lie nowhere: each part is made when it is read."""
-
-    shape, dtype, chunks = (1, 1, 16 << 20, 64), np.dtype("f4"), (1, 1, 1 << 16, 64)
-
-    def __getitem__(self, index):
-        rows = range(self.shape[2])[index[2]]
-        own = np.random.default_rng(rows.start)
-        return own.random((1, 1, len(rows), 64), np.float32)
-
-
-@pytest.mark.long
-def test_a_workers_memory_holds_while_4_gigabytes_pass(cluster):
-    import sys
-
-    import cloudpickle
-
-    from attncli.numerics.chunked import Chunked
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    query = da.ones((1, 1, 16, 64), chunks=-1, dtype="f4")
-    with distributed.Client(cluster) as client:
-        before = client.run(os.getpid)
-        made = attncli.dask.attention(query, Chunked(Endless()), Chunked(Endless())).context
-        most, stop = [0], threading.Event()
-        watcher = threading.Thread(target=_watch, args=(before, most, stop))
-        watcher.start()
-        result = client.compute(made).result(timeout=900)
-        stop.set()
-        watcher.join()
-        assert client.run(os.getpid) == before  # no worker was started anew
-    assert 0.45 < result.mean() < 0.55 + 0.5
-    assert most[0] < 600e6
-
-
-def _watch(workers, most, stop):
-    while not stop.wait(0.1):
-        for info in workers.values():
-            pages = int(Path(f"/proc/{info['pid']}/statm").read_text().split()[1])
-            most[0] = max(most[0], pages * 4096)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nearness import assert_near
 
 import attncli
-from attncli import AttnError, AttnWarning
+from attncli import AttnError
 from attncli.checkpoints.config import layer_config, models
 from attncli.checkpoints.rope import Rotary, scaled_frequencies
 from attncli.loading.json_text import read_settings
@@ -137,33 +137,11 @@ class TestWhatIsLeftOut:
         assert_near(slow, 1e6 ** (-np.arange(0, 256, 2) / 256) / 8, rtol=1e-12)
         assert near.options["scale"] == far.options["scale"] == 1 / 16
 
-    def test_of_olmo_3_with_longer_texts(self):
-        config = {"model_type": "olmo3", "hidden_size": 64, "num_attention_heads": 4}
-        config |= {"rope_scaling": {"rope_type": "yarn", "factor": 8.0}}
-        config |= {"original_max_position_embeddings": 64, "sliding_window": 8}
-        near, far = (self.options(config, layer).options for layer in (0, 3))
-        assert near["rope_base"] == 500000.0
-        assert "scale" not in near
-        assert far["scale"] == pytest.approx((0.1 * math.log(8) + 1) ** 2 / 4)
-
-    @pytest.mark.parametrize(
-        ("window", "layer", "rotates"), [(4, 3, False), (4, 0, True), (None, 3, True)]
-    )
-    def test_of_exaone_without_windows(self, window, layer, rotates):
-        config = {"model_type": "exaone4", "num_attention_heads": 4, "hidden_size": 64}
-        found = self.options(config | {"sliding_window": window}, layer)
-        assert ("rope" in found.options) == rotates
-
     def test_of_layers_by_turns(self):
         smol = {"model_type": "smollm3"}
         assert ["rope" in self.options(smol, n).options for n in range(5)] == [1, 1, 1, 0, 1]
         neo = {"model_type": "gpt_neo"}
         assert ["window" in self.options(neo, n).options for n in range(4)] == [0, 1, 0, 1]
-
-    def test_null_is_not_the_default(self):
-        config = {"model_type": "mistral", "sliding_window": None}
-        assert "window" not in self.options(config, 0).options
-        assert self.options({"model_type": "mistral"}, 0).options["window"] == (4095, 0)
 
 
 @pytest.mark.parametrize(
@@ -183,39 +161,13 @@ class TestWhatIsLeftOut:
         ),
         ({"model_type": "cohere2", "sliding_window_pattern": 2}, 1, {"window": None, "rope": None}),
         ({"model_type": "cohere2", "sliding_window_pattern": 2}, 2, {"window": (4095, 0)}),
-        ({"model_type": "mpt", "attn_config": {"softmax_scale": 0.25}}, 0, {"scale": 0.25}),
-        ({"model_type": "modernbert", "local_attention": 9}, 1, {"window": (4, 4), "causal": None}),
         ({"model_type": "modernbert"}, 3, {"window": None, "rope_base": 160000.0}),
-        (
-            {"model_type": "granite", "attention_multiplier": 0.5, "rope_scaling": YARN},
-            0,
-            {"scale": pytest.approx(0.5 * (0.1 * math.log(4) + 1) ** 2)},
-        ),
         ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, 3, {"scale": 1 / 32}),
-        (
-            {"model_type": "falcon", "num_attention_heads": 4},
-            0,
-            {"kv_heads": 1, "alibi_slopes": None},
-        ),
     ],
 )
 def test_single_entries(config, layer, options):
     found = layer_config(config, f"h.{layer}.attn", "config.json").options
     assert {name: found.get(name) for name in options} == options
-
-
-def test_parts_on_text_and_pictures_have_their_own_entries():
-    text = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}
-    picture = {"model_type": "siglip_vision_model", "num_attention_heads": 3}
-    config = {"model_type": "llava", "text_config": text, "vision_config": picture}
-    assert layer_config(config, "language_model.layers.0", "c").options["heads"] == 2
-    assert layer_config(config, "vision_tower.layers.0", "c").options == {"heads": 3}
-
-
-def test_cross_attention_sees_all_keys():
-    config = {"model_type": "bart", "decoder_attention_heads": 2, "encoder_attention_heads": 4}
-    assert layer_config(config, "decoder.layers.0.encoder_attn", "c").options == {"heads": 2}
-    assert layer_config(config, "decoder.layers.0.self_attn", "c").options["causal"]
 
 
 class TestFrequencies:
@@ -253,10 +205,9 @@ class TestFrequencies:
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == 1
 
-    @pytest.mark.parametrize("trained", [64, 4096])
     @pytest.mark.parametrize("truncate", [True, False])
-    def test_of_yarn(self, trained, truncate):
-        expected = []
+    def test_of_yarn(self, truncate):
+        expected, trained = [], self.TRAINED
         low, high = (
             self.WIDTH * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(self.BASE))
             for turns in (32, 1)
@@ -274,23 +225,6 @@ class TestFrequencies:
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == pytest.approx(0.1 * math.log(4) + 1)
 
-    @pytest.mark.parametrize(
-        ("more", "expected"),
-        [
-            ({"attention_factor": 1.5}, 1.5),
-            (
-                {"mscale": 1.0, "mscale_all_dim": 0.5},
-                (0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
-            ),
-            ({"factor": 1.0}, 1.0),
-            ({"mscale": 0.7}, 0.1 * math.log(4) + 1),
-        ],
-    )
-    def test_what_yarn_multiplies_query_and_key_with(self, more, expected):
-        parameters = {"rope_type": "yarn", "factor": 4.0, **more}
-        _, factor = self.scaled(self.TRAINED, **parameters)
-        assert factor == pytest.approx(expected)
-
     @pytest.mark.parametrize(("tokens", "times"), [(1, 1), (64, 1), (65, 65 / 64), (128, 2)])
     def test_of_dynamic_bases(self, tokens, times):
         base = self.BASE * (3 * times - 2) ** (self.WIDTH / (self.WIDTH - 2))
@@ -298,22 +232,6 @@ class TestFrequencies:
         found, factor = self.scaled(reach=64, tokens=tokens, rope_type="dynamic", factor=3.0)
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == 1
-
-    @pytest.mark.parametrize(("tokens", "long"), [(1, False), (64, False), (65, True)])
-    def test_of_longrope(self, tokens, long):
-        short_factor = [1 + p / 8 for p in range(self.WIDTH // 2)]
-        long_factor = [2 + p for p in range(self.WIDTH // 2)]
-        slowed = long_factor if long else short_factor
-        expected = [one / by for one, by in zip(self.plain(), slowed, strict=True)]
-        given = {"rope_type": "longrope", "long_factor": long_factor, "short_factor": short_factor}
-        found, factor = self.scaled(self.TRAINED, 256, tokens, **given)
-        assert_near(found, np.array(expected), rtol=1e-12)
-        assert factor == pytest.approx(math.sqrt(1 + math.log(4) / math.log(64)))
-        told = self.scaled(self.TRAINED, 256, tokens, **given, attention_factor=1.25)[1]
-        assert told == 1.25
-        assert self.scaled(self.TRAINED, 32, tokens, **given)[1] == 1
-        by_factor = self.scaled(self.TRAINED, 256, tokens, **given, factor=8.0)[1]
-        assert by_factor == pytest.approx(math.sqrt(1 + math.log(8) / math.log(64)))
 
 
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
@@ -323,58 +241,27 @@ LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embedding
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("[1]", "expected the config.json of a model, a mapping in which each key stands once"),
         ("{", "this is not JSON"),
-        ({}, "with model_type; found none"),
         ({"model_type": "t5"}, "does not know how models of type 't5' attend"),
-        ({"model_type": 3}, "with model_type; found none"),
         ({"model_type": "falcon", "alibi": True}, "Falcon adds ALiBi as a bias of bfloat16"),
-        (LLAMA | {"num_attention_heads": "4"}, "num_attention_heads: expected a whole number"),
-        (LLAMA | {"num_attention_heads": None}, "expected head_dim, or hidden_size"),
         (LLAMA | {"rope_theta": 0}, "rope_theta: expected a number above 0"),
-        ({"model_type": "gpt_bigcode", "multi_query": False}, "c_attn of each head lies by itself"),
-        (
-            {"model_type": "qwen3_moe", "use_sliding_window": True, "sliding_window": 3},
-            "which layers of qwen3_moe have a window does not follow",
-        ),
         ({"model_type": "bart"}, "does not say whether the layer is one of the encoder or of the"),
         (
             {"model_type": "glm4", "rope_scaling": YARN},
             "multiplies only the rotated part of query and key, by 1.13863",
         ),
         (LLAMA | {"rope_scaling": YARN | {"attention_factor": 1e200}}, "expected a number near 1"),
-        (
-            LLAMA | {"rope_scaling": YARN | {"mscale": 1e308, "mscale_all_dim": 1e-308}},
-            "attention_factor: expected a number near 1",
-        ),
         ({"model_type": "gpt_neo", "attention_types": [3]}, "expected lists of kinds and times"),
-        (LLAMA | {"rope_theta": -1}, "rope_theta: expected a number above 0"),
-        (LLAMA | {"partial_rotary_factor": -1}, "partial_rotary_factor: expected a number above 0"),
         (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
         (LLAMA | {"rope_scaling": {"type": "ntk"}}, "does not know the rotary embedding 'ntk'"),
-        (LLAMA | {"rope_scaling": {"type": ["yarn"]}}, "does not know the rotary embedding"),
         (LLAMA | {"rope_scaling": LONG}, "short_factor: expected 2 numbers; found None"),
         (
             LLAMA | {"rope_scaling": LONG | {"short_factor": [1.0]}},
             "short_factor: expected 2 numbers; found 1",
         ),
         (
-            LLAMA | {"rope_scaling": LONG | {"short_factor": [1.0, "a"]}},
-            "short_factor: expected a finite number",
-        ),
-        (
             LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
             "max_position_embeddings: expected a whole number",
-        ),
-        (LLAMA | {"rope_scaling": {"type": "linear"}}, "factor: expected a finite number"),
-        (LLAMA | {"rope_theta": 1, "rope_scaling": YARN}, "rope_theta: expected a number above 1"),
-        (
-            LLAMA
-            | {
-                "rope_scaling": YARN
-                | {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4}
-            },
-            "expected low_freq_factor below high_freq_factor; found 4 and 4",
         ),
         (
             LLAMA | {"sliding_window": 3, "layer_types": ["sliding_attention"]},
@@ -409,7 +296,7 @@ SCALED += ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "at
 SCALED += ("short_factor", "long_factor")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     kind=st.sampled_from(sorted(models())),
     entries=st.dictionaries(st.sampled_from(READ), NUMBERS, max_size=4),
@@ -423,19 +310,6 @@ def test_any_entries_give_options_or_an_error(kind, entries, scaled, scaling):
     with suppress(AttnError):
         options = layer_config(config | entries, "layers.1.attn", "config.json", tokens=9).options
         assert all(value is not None for value in options.values())
-
-
-def test_layers_that_differ_need_their_number():
-    config = LLAMA | {"model_type": "gemma2", "sliding_window": 3}
-    with pytest.raises(AttnError, match="'attn' does not say which one it is"):
-        layer_config(config, "attn", "config.json")
-
-
-@pytest.mark.parametrize("name", ["clip_qkv", "qk_ln", "position_embedding_type"])
-def test_what_is_not_applied_is_warned_of(name):
-    config = {"model_type": "mpt", "n_heads": 4, "attn_config": {name: "relative_key"}}
-    with pytest.warns(AttnWarning, match=f"{name} is set, which attncli does not apply"):
-        layer_config(config, "blocks.0", "config.json")
 
 
 class TestBesideOptions:
@@ -459,22 +333,6 @@ class TestBesideOptions:
         assert problem.shape[1] == 2
         assert problem.visible.causal
 
-    @pytest.mark.parametrize(
-        "options", [{"rope_base": 7.0, "rope": "half"}, {"alibi_slopes": True}]
-    )
-    def test_positions_are_of_one_kind(self, options, config_of):
-        problem = self.problem("llama-yarn", config_of, **options)
-        assert (problem.alibi_slopes is None) == ("rope" in options)
-        assert problem.rope is None or (problem.rope.base, problem.rope.frequencies) == (7.0, None)
-
-    def test_a_base_goes_with_the_pairs_of_the_model(self, config_of):
-        problem = self.problem("cohere", config_of, rope_base=300.0)
-        assert problem.rope == Rope("interleaved", 300.0)
-        problem = self.problem("llama", config_of, rope_frequencies=[1.0])
-        assert problem.rope == Rope("half", frequencies=(1.0,))
-        problem = self.problem("llama-linear", config_of, rope_base=300.0)
-        assert problem.rope == Rope("half", 300.0)
-
 
 class TestWithout:
     """What a configuration says may be left out, as entries of a problem file may."""
@@ -495,16 +353,6 @@ class TestWithout:
         assert problem.rope == Rope("half", 10000.0)
         assert attncli.load("x.npy", without="causal", causal=True, **files).visible.causal
 
-    def test_norms(self, config_of, folder):
-        files = self.files("qwen3", config_of)
-        left = ("q_norm", "k_norm", "rope", "rope_base")
-        with pytest.warns(AttnWarning, match=r"\.k_norm\.weight, \S+\.q_norm\.weight, which"):
-            problem = attncli.load("x.npy", without=left, **files)
-        entries = np.load(files["checkpoint"].split("#")[0])
-        weight = next(entries[name] for name in entries if name.endswith("q_proj.weight"))
-        projected = np.load("x.npy")[0] @ weight.T
-        assert_near(problem.query[0, 0], projected[:, : problem.query.shape[-1]], rtol=1e-5)
-
     @pytest.mark.parametrize("inside", [True, False])
     def test_what_a_problem_file_and_its_configuration_say(self, inside, config_of, folder):
         files = self.files("mistral", config_of)
@@ -516,13 +364,6 @@ class TestWithout:
         assert not problem.visible.causal
         with pytest.raises(AttnError, match="no 'bias' to leave out"):
             attncli.load("p.json", without="softcap,bias", **options)
-
-    @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
-    def test_a_configuration_that_is_left_out_says_nothing(self, config_of, folder):
-        entries = {"x": "x.npy", "heads": 4} | self.files("mistral", config_of)
-        (folder / "p.json").write_text(json.dumps(entries))
-        with pytest.raises(AttnError, match="no 'causal' to leave out"):
-            attncli.load("p.json", without="config,causal")
 
     @pytest.mark.parametrize(
         ("left", "hint"), [("softcap", "heads"), ("causl", "causal"), ("q_norm", "heads")]
@@ -546,44 +387,6 @@ def test_the_configuration_of_another_model_is_refused(config_of):
         )
 
 
-NORMED = ", and norms of query and key"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        (
-            "qwen3",
-            "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000" + NORMED,
-        ),
-        ("bert", "--heads 4"),
-        ("mistral", "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half --rope-base 10000"),
-        ("bloom", "--heads 4 --causal --alibi"),
-    ],
-)
-def test_a_note_says_what_was_taken(name, said, config_of, attncli, folder):
-    entries, config, layers = recorded(name)
-    np.save("x.npy", entries[f"{layers[0]}|x"])
-    words = ["--checkpoint", checkpoint_of(name, layers, layers[0]), "--config", config_of(config)]
-    ran = attncli("compute", "x.npy", *words, "--show", "weights").good()
-    assert ran.messages == [f"note: {config_of(config)} says {said}"]
-    assert attncli("compute", "x.npy", *words, "--show", "weights", "-q").good().err == b""
-
-
-def test_an_entry_that_an_option_overrides_cannot_fail(config_of):
-    entries, config, layers = recorded("mistral")
-    wrong = {"num_attention_heads": "four", "sliding_window": "wide"}
-    wrong |= {"use_bidirectional_attention": 3}
-    file = config_of(config | wrong | {"rope_parameters": 7, "attn_logit_softcapping": "no"})
-    given = {"x": entries[f"{layers[0]}|x"], "checkpoint": checkpoint_of("mistral", layers, None)}
-    options = {"heads": 4, "window": "2,0", "causal": True, "rope": "half", "softcap": 9}
-    assert attncli.load(**given, **options, config=file).visible.window == (2, 0)
-    for name in options:
-        less = {option: value for option, value in options.items() if option != name}
-        with pytest.raises(AttnError, match="config"):
-            attncli.load(**given, **less, config=file)
-
-
 def test_without_a_checkpoint_it_says_nothing(config_of):
     with pytest.raises(AttnError, match="how the layers of a checkpoint attend, but there is none"):
         attncli.load(x=np.eye(4), wq=np.eye(4), wk=np.eye(4), config=config_of(LLAMA))
@@ -595,8 +398,3 @@ def test_frequencies_that_depend_on_the_length_are_those_of_the_tokens(config_of
     stored = {"checkpoint": checkpoint_of("phi3-long", layers, layers[0]), "config": file}
     long, short = (attncli.load(x=x[:, :count], **stored).rope.frequencies for count in (9, 8))
     np.testing.assert_allclose(np.divide(short, long), [1.5, 6 / 1.25])
-    # Where (L, B, W) is given, L counts; and of three sources, the keys'.
-    turned = attncli.load(x=x.swapaxes(0, 1), layout="sbd", **stored)
-    assert turned.rope.frequencies == long
-    crossed = attncli.load(query=x[:, :2], key=x, value=x, causal_align="bottom-right", **stored)
-    assert crossed.rope.frequencies == long

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attncli.numerics.dtypes import BFLOAT16, is_finite, parts, widen
+from attncli.numerics.dtypes import BFLOAT16, is_finite, widen
 
 EVERY = np.arange(2**16, dtype=np.uint16).view(np.float16)
 FINITE = EVERY[np.isfinite(EVERY)]
@@ -54,15 +54,6 @@ def test_one_number_that_is_not_finite_is_found(bad, index):
     assert is_finite(brain.view(BFLOAT16))
     brain[index] = np.array(bad, np.float32).view(np.uint32) >> 16
     assert not is_finite(brain.view(BFLOAT16))
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (5,), (5000,), (3, 4, 5), (70, 30), (2, 3, 40, 50)])
-def test_parts_are_all_of_an_array_in_its_order(shape):
-    array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    found = list(parts(array, 100))
-    assert all(part.size <= 100 for part in found)
-    np.testing.assert_array_equal(np.concatenate([part.ravel() for part in found]), array.ravel())
-    assert all(np.shares_memory(part, array) for part in found if part.size)
 
 
 def test_finite_halves_are_found_so_without_a_copy():

@@ -36,58 +36,16 @@ BAD += [
     "\x1b[31m.csv",
     "twice.json",
 ]
-WORDS = [
-    "0",
-    "1",
-    "2",
-    "-1",
-    "3",
-    "1,2",
-    "-1,0",
-    "0.5",
-    "1e308",
-    "1e400",
-    "nan",
-    "inf",
-    "-inf",
-    "x",
-]
-WORDS += [
-    "",
-    " ",
-    "٣",
-    "1_0",
-    "99999999999999999999",
-    "a,b,c",
-    "[pad],\x1b[2J,\u202e",
-    "0:1",
-    ":",
-    "1:",
-]
-WORDS += [
-    "weights",
-    "context",
-    "lse,top,stats",
-    "all",
-    "auto",
-    "keep",
-    "drop",
-    "half",
-    "cosine",
-    "sd",
-]
-WORDS += ["bhsd", "float32", "bfloat16", "always", "general", "additive", "bottom-right", "json"]
-OUT = [
-    "out.csv",
-    "out.npz",
-    "out.png",
-    "out.svg",
-    "out.pdf",
-    "weights=out.npy",
-    "lse=out.json",
-    "q.csv",
-]
-OUT += ["dir", "no/out.csv", "out.gif", "context=out.tsv", "top=out.yaml", "", "out", "/dev/null"]
+WORDS = ["0", "1", "2", "-1", "3", "1,2", "-1,0", "0.5", "1e308", "1e400", "nan", "inf", "-inf"]
+WORDS += ["x", "٣", "1_0", "99999999999999999999", "a,b,c"]
+WORDS += ["", " ", "[pad],\x1b[2J,\u202e", "0:1", ":", "1:"]
+WORDS += ["weights", "context", "lse,top,stats", "all", "auto", "keep", "drop", "half", "cosine"]
+WORDS += ["sd", "bhsd", "float32"]
+WORDS += ["bfloat16", "always", "general", "additive", "bottom-right", "json"]
+OUT = ["out.csv", "out.npz", "out.png", "out.svg", "out.pdf", "weights=out.npy", "lse=out.json"]
+OUT += ["q.csv", "dir"]
+OUT += ["no/out.csv", "out.gif", "context=out.tsv", "top=out.yaml", "", "out", "/dev/null"]
+
 
 # What an option is likely to take, so that a run gets further than its parser.
 _TOGETHER: list[tuple[str, list[str]]] = [
@@ -124,15 +82,8 @@ _TOGETHER: list[tuple[str, list[str]]] = [
     ("--save --out --diff", OUT),
 ]
 LIKELY = {name: values for names, values in _TOGETHER for name in names.split()}
-FLAGS = [
-    "--plain",
-    "--causal",
-    "--alibi",
-    "--average-heads",
-    "--log",
-    "--annotate",
-    "--no-annotate",
-]
+FLAGS = ["--plain", "--causal", "--alibi", "--average-heads", "--log", "--annotate"]
+FLAGS += ["--no-annotate"]
 FLAGS += ["--no-diagnose", "--no-numbers", "-q", "-h", "--", "-", "--nope", "--version", "-f", "-o"]
 
 PROBLEMS: list[dict[str, Any]] = [

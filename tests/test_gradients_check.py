@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -163,13 +161,6 @@ def test_gradients_are_computed_and_saved(files, attncli):
     np.testing.assert_allclose(numbers["dbias"], files["dbias"], rtol=1e-9, atol=1e-12)
 
 
-def test_ones_are_the_gradient_of_the_sum(files, attncli, folder):
-    ran = attncli("compute", "bare.npz", "--grad", "ones", "--save", "dvalue=v.npy", "--quiet")
-    assert ran.code == 0
-    # Each query's weights sum to 1, in each column of the value.
-    np.testing.assert_allclose(np.load("v.npy").sum(axis=2), 2 * 40)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -206,21 +197,3 @@ def test_a_dump_with_gradients_is_judged(files, attncli):
     verdicts = told["layer.npz"]["report"]["outputs"]
     assert [one["name"] for one in verdicts] == ["dquery", "dkey", "dvalue"]
     assert all(one["passed"] for one in verdicts)
-
-
-def table(count):
-    """Print how many generated cases of each name are named."""
-    found, wrong = Counter(), Counter()
-    for name in CASES:
-        for seed in range(count):
-            names = named(name, seed)[1]
-            found[name] += {*names} == alike(name)
-            if {*names} != alike(name):
-                wrong[name, *names] += 1
-        print(f"| `{name}` | {count} | {found[name]} |", flush=True)
-    for names, times in wrong.items():
-        print(times, *names)
-
-
-if __name__ == "__main__":
-    table(int(sys.argv[1]))

@@ -1,6 +1,5 @@
 """YAML and JSON: nested lists are arrays, mappings are problems, bombs are refused."""
 
-import gc
 import io
 import json
 import time
@@ -71,9 +70,9 @@ def test_a_mapping_is_read_entry_by_entry(document, text, suffix, tmp_path):
     assert found.entries["q"].name.endswith(f"x{suffix}#q")
 
 
-@pytest.mark.parametrize("axes", [1, 2, 3, 4])
+@pytest.mark.parametrize("axes", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
-def test_one_to_four_axes(document, axes, suffix):
+def test_one_to_five_axes(document, axes, suffix):
     expected = np.arange(2.0**axes).reshape((2,) * axes)
     np.testing.assert_array_equal(document(json.dumps(expected.tolist()), suffix).values, expected)
 
@@ -82,24 +81,14 @@ def test_one_to_four_axes(document, axes, suffix):
     ("text", "value"),
     [
         ("1e-3", 0.001),
-        ("010", 10.0),
-        ("+1.", 1.0),
-        (".5", 0.5),
         ("-.inf", -np.inf),
         ("inf", np.inf),
         (".Inf", np.inf),
-        ("null", -np.inf),
         ("~", -np.inf),
     ],
 )
 def test_yaml_numbers_follow_the_one_grammar(document, text, value):
     assert document(f"[{text}, 1]", ".yaml").values.tolist() == [value, 1]
-
-
-def test_a_whole_number_may_begin_with_thousands_of_zeros(document):
-    found = document("heads: " + "0" * 5000 + "3\nx: [-" + "0" * 5000 + "1]\n", ".yaml").entries
-    assert (found["heads"], type(found["heads"])) == (3, int)
-    assert found["x"].values.tolist() == [-1]
 
 
 def test_json_null_is_minus_infinity_and_its_words_are_numbers(document):
@@ -135,15 +124,6 @@ def test_mistakes_in_long_documents_are_refused_as_in_short_ones(document, begin
             document(f"{begin}{json.dumps(rows)}}}", ".json")
 
 
-@pytest.mark.parametrize(("word", "value"), [("NaN", np.nan), ("-Infinity", -np.inf)])
-def test_words_of_pythons_are_numbers_in_long_documents_too(document, word, value):
-    rows = json.dumps(LONG)[1:-1]
-    for times in (1, 30):
-        text = ", ".join([rows] * times)
-        found = document(f"[{text}, [{word}, 0.5, 0.5, 0.5, 0.5]]", ".json").values
-        np.testing.assert_array_equal(found[-1], [value, 0.5, 0.5, 0.5, 0.5])
-
-
 @pytest.mark.parametrize("name", ["tokens", "query_labels", "key_labels"])
 def test_labels_are_words_as_they_stand(document, name):
     found = document(f"{name}: [the, 2, yes, null, true, 1e400, '007']", ".yaml")
@@ -154,22 +134,12 @@ def test_labels_are_words_as_they_stand(document, name):
 
 EITHER = [
     ("[[1, 2], [3]]", "line 1, column 10", "2 items, as in the first list; found 1"),
-    (
-        "[[1, 2],\n [3, 4, 5]]",
-        "line 2, column 2",
-        "2 items, as in the first list; found 3",
-    ),
     ("[1, [2]]", "line 1, column 5", "found a list"),
-    ("[[1], 2]", "line 1, column 7", "expected a list of 1 item"),
-    ("[]", "line 1, column 1", "empty list"),
-    ("[[], []]", "line 1, column 2", "empty list"),
     ('[[1, "2"]]', "line 1, column 6", "expected a number; found '2'"),
-    ("[[true, 1]]", "line 1, column 9", "expected true or false; found 1"),
     ("[1, true]", "line 1, column 5", "expected a number; found true"),
     ('[["a", "b"]]', "line 1, column 3", "expected a number; found 'a'"),
     ("[1, 1e400]", "line 1, column 5", "'1e400'"),
     ("[1" + "0" * 400 + ", 1]", "line 1, column 2", "beyond the range"),
-    ("[1" + "0" * 5000 + ", 1]", "line 1, column 2", "beyond the range"),
     ('{"a": 1e400}', "line 1, column 7", "'1e400'"),
     ('{"a": 1,\n "a": 2}', "line 2, column 2", "'a' appears here a second time"),
     ('{"a": {"b": 1}}', "line 1, column 7", "found a mapping"),
@@ -178,56 +148,25 @@ EITHER = [
     ("3", "line 1, column 1", "single value 3"),
 ]
 YAML_ONLY = [
-    ("a: *x", "line 1, column 4", "'*x' stands for nothing"),
-    ("a: &x [1, *x]", "line 1, column 11", "'*x' stands for nothing"),
     ("a: &x [1]\nb: &x [2]", "line 2, column 4", "'x' stands here again"),
     ("a: &x [1, [2]]\nb: *x", "line 1, column 11", "found a list"),
     ("a: [1]\nb: [[1, 2], &x [3]]\nc: *x", "line 2, column 13", "2 items"),
     ("a: !!python/object/apply:os.system ['true']", "line 1, column 4", "tags"),
     ("a: !%1b%5b31m x", "line 1, column 4", r"\x1b"),
     ("a: 1\n---\nb: 2", "line 2, column 1", "found a second"),
-    ("- 1\n-\n- 2", "line 2, column 2", "found nothing"),
-    ("[1, x]", "line 1, column 5", "expected a number; found 'x'"),
     ("é: [1, x]", "line 1, column 8", "expected a number; found 'x'"),
     ("[1, 1_0]", "line 1, column 5", "'1_0'"),
     ("[٣]", "line 1, column 2", "'٣'"),
     ("[1, 1:30]", "line 1, column 5", "expected a number; found '1:30'"),
     ("[1, 2", "line 1, column 6", "not YAML"),
-    ("? [1]\n: 2", "line 1, column 3", "a word as the key"),
-    ("# nothing", "line 1, column 1", "only comments"),
     ("a: \x07", "line 1, column 4", "not YAML"),
 ]
 JSON_ONLY = [
     ("[1,", "line 1, column 4", "not JSON"),
     ("[1,\n 2 3]", "line 2, column 4", "not JSON"),
-    ("{'a': 1}", "line 1, column 2", "not JSON"),
-    ("[1] [2]", "line 1, column 5", "not JSON"),
-    ("[01]", "line 1, column 3", "not JSON"),
 ]
 FAULTS = [(suffix, *case) for case in EITHER for suffix in (".yaml", ".json")]
 FAULTS += [(".yaml", *case) for case in YAML_ONLY] + [(".json", *case) for case in JSON_ONLY]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "text", "hint"),
-    [
-        (".yaml", 'q: [["1", 2]]\n', "write numbers without quotation marks"),
-        (".json", '{"q": [[1, "-0.5"]]}', "write numbers without quotation marks"),
-        (".yaml", "[[1, 1/2]]", "formulas are not computed: write the number itself"),
-        (".yaml", "q:\n\t- [1, 2]\n", "indent with spaces, not with tabs"),
-    ],
-)
-def test_what_is_nearly_a_number_or_yaml_gets_a_hint(document, suffix, text, hint):
-    with pytest.raises(InputError) as caught:
-        document(text, suffix)
-    assert caught.value.hint == hint
-
-
-@pytest.mark.parametrize("begin", ["tensor([[1., 0.]])", "array([[1., 0.]])"])
-def test_a_printed_tensor_is_named(document, begin):
-    with pytest.raises(InputError, match="is a printed array file, which is not read") as caught:
-        document(begin, ".txt")
-    assert "numpy.save" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("suffix", "text", "place", "what"), FAULTS)
@@ -239,31 +178,15 @@ def test_refusals_say_line_and_column(document, suffix, text, place, what):
     assert "\x1b" not in caught.value.message
 
 
-def test_five_axes_are_read(document):
-    for suffix in (".json", ".yaml"):
-        found = document("[[[[[1, 2]]]]]", suffix).values
-        np.testing.assert_array_equal(found, [[[[[1.0, 2.0]]]]], strict=True)
-
-
-@pytest.mark.parametrize("suffix", [".json", ".yaml", ".csv", ""])
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
 @pytest.mark.parametrize(
     "text",
     [
         "[" * 100_000,
         "[" * 100_000 + "]" * 100_000,
-        '{"a":' * 100_000,
-        "{" * 100_000,
-        "[{" * 100_000,
-        '"' + '\\"' * 100_000,
-        '["' * 100_000,
         '["' + "]" * 200_000 + '", ' + "[" * 100_000,
         "- " * 100_000,
-        "? " * 100_000,
-        "a: " * 100_000,
         "- [" * 100_000,
-        "&a " * 100_000,
-        "!a " * 100_000,
-        "| " * 100_000,
         "--- " * 100_000,
     ],
     ids=lambda text: text[:4],
@@ -273,13 +196,6 @@ def test_bombs_of_brackets_end_soon(document, text, suffix):
     with pytest.raises(InputError):
         document(text, suffix)
     assert time.process_time() - began < 2
-
-
-def test_the_collector_runs_again_afterwards(document):
-    document("[1]", ".json")
-    with pytest.raises(InputError):
-        document("[1, x]", ".yaml")
-    assert gc.isenabled()
 
 
 BILLION = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
@@ -313,30 +229,6 @@ def test_aliases_are_what_they_stand_for(document):
     found = document("row: &r [1, 2]\nx: [*r, *r, [3, 4]]\ns: &s 0.5\nt: *s", ".yaml").entries
     assert plain(found["x"]) == [[1, 2], [1, 2], [3, 4]]
     assert found["t"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("suffix", "text"),
-    [
-        (".json", '{"query": "[[1.0, 0.0], [0.0, 2.0]]"}'),
-        (".json", json.dumps({"query": str(np.eye(2))})),
-        (".json", json.dumps(json.dumps([[1, 2]]))),
-        (".yaml", "query: '[[1, 0], [0, 1]]'"),
-        (".yaml", "query: 'tensor([[1., 0.]])'"),
-    ],
-)
-def test_an_array_in_quotation_marks_is_told_to_be_in_them(document, suffix, text):
-    with pytest.raises(InputError, match="line 1, column ") as caught:
-        document(text, suffix)
-    assert "is in quotation marks" in caught.value.hint
-
-
-def test_content_tells_json_whatever_the_name_is(document):
-    assert document("[[1, 2]]", ".csv").values.tolist() == [[1, 2]]
-    assert document('{"q": [1]}', ".csv").entries["q"].values.tolist() == [1]
-    assert document("q: [1]", ".txt").entries["q"].values.tolist() == [1]
-    assert document("- [1, 2]\n- [3, 4]", "").values.tolist() == [[1, 2], [3, 4]]
-    assert document("# note\n\nq: [1]", "").entries["q"].values.tolist() == [1]
 
 
 def test_the_pure_python_parser_of_yaml_serves_as_well(document, monkeypatch):
@@ -380,38 +272,12 @@ def test_a_summary_beside_arrays_is_passed_over(document, suffix, twice):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
-def test_arrays_of_these_names_are_read(document, suffix):
-    found = document('{"stats": [[1, 2]], "top": [1, 2]}', suffix).entries
-    assert (plain(found["stats"]), plain(found["top"])) == ([[1, 2]], [1, 2])
+def test_no_other_mapping_is_passed_over(document, suffix):
+    with pytest.raises(InputError, match="line 1, column 12: expected numbers, words or lists"):
+        document('{"other": [{"a": 1}]}', suffix)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".yaml"])
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        (
-            '{"other": [{"a": 1}]}',
-            "line 1, column 12: expected numbers, words or lists",
-        ),
-        (
-            '{"stats": [[1], {"a": 1}]}',
-            "line 1, column 17: expected numbers, words or lists",
-        ),
-    ],
-)
-def test_no_other_mapping_is_passed_over(document, suffix, text, what):
-    with pytest.raises(InputError, match=what):
-        document(text, suffix)
-
-
-@pytest.mark.parametrize("levels", [40, 900, 1100])
-@pytest.mark.parametrize("opening", ["[", "- "])
+@pytest.mark.parametrize(("opening", "levels"), [("[", 40), ("- ", 1100)])
 def test_absurd_depth_is_told_however_the_lists_are_written(document, levels, opening):
     with pytest.raises(InputError, match="lists are nested deeper than 32 levels"):
         document(opening * levels, ".yaml")
-
-
-def test_a_long_json_document_may_have_the_name_of_a_table(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text(json.dumps(np.zeros((40, 40)).tolist()))
-    assert read(str(path)).values.shape == (40, 40)

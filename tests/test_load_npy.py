@@ -6,14 +6,12 @@ import pickle
 import struct
 import time
 import tracemalloc
-import warnings
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from attncli.errors import AttnWarning, InputError, UsageError
-from attncli.loading import LoadedArray, Member, describe, read, read_array
+from attncli.loading import LoadedArray, read
 from attncli.numerics.dtypes import BFLOAT16, widen
 
 
@@ -62,15 +60,6 @@ def test_values_dtype_and_order_survive(load, dtype, order):
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_versions_one_to_three(load, version):
     np.testing.assert_array_equal(load(npy(np.eye(3), version)).values, np.eye(3))
-
-
-def test_headers_of_other_writers_are_read(load):
-    data = np.arange(6.0).tobytes()
-    for header in (
-        '{"shape": (2, 3), "fortran_order": False, "descr": "<f8"}',
-        "{'descr':'<f8','fortran_order':False,'shape':(2,3),}",
-    ):
-        assert load(forged(header, data)).values.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_a_file_is_mapped_and_not_read(load):
@@ -198,56 +187,3 @@ def test_nothing_is_ever_unpickled(tmp_path, suffix):
         with pytest.raises(InputError):
             read(str(path))
     assert not Explosive.exploded
-
-
-def test_describe_reads_the_header_alone(tmp_path):
-    path = tmp_path / "x.npy"
-    path.write_bytes(npy(np.zeros((2, 3), ">f2")))
-    assert describe(str(path)) == [Member("", (2, 3), "float16")]
-    path.write_bytes(npy(np.array(["abc"])))
-    assert describe(str(path)) == [Member("", (1,), "text")]
-    path.write_bytes(npy(np.array([None])))
-    assert describe(str(path)) == [Member("", (1,), "Python objects")]
-    path.write_bytes(npy(np.zeros(4, "f4,f8")))
-    assert describe(str(path)) == [Member("", (4, 2), "float64")]
-
-
-@pytest.mark.parametrize("low", [-3, -30000])
-def test_other_integers_are_numbers(tmp_path, low):
-    np.save(tmp_path / "q.npy", np.random.default_rng(0).integers(low, -low, (50, 8)).astype("i2"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert read_array(str(tmp_path / "q.npy")).values.dtype == np.int16
-
-
-@pytest.mark.parametrize(
-    ("bits", "told"),
-    [
-        ([0x3F80] * 4, True),
-        ([0x3F80] * 3 + [0] * 5, False),  # too few beside zeros
-        ([0x3F80] * 19 + [5], True),
-        ([0x3F80] * 8 + [5] * 2, False),  # others among them
-    ],
-)
-def test_integers_are_told_where_nearly_all_of_several_look_like_bfloat16(load, bits, told):
-    asked = pytest.warns(AttnWarning, match="--dtype bfloat16")
-    with asked if told else nullcontext():
-        load(npy(np.array(bits, np.uint16)))
-
-
-@pytest.mark.parametrize("dtype", ["<f8", ">f4", "<i8"])
-def test_a_structured_array_of_numbers_is_columns(load, dtype):
-    """As np.save writes a DataFrame's to_records(index=False)."""
-    records = np.array([(1, 5), (2, 6), (4, 7)], [("a", dtype), ("b c", dtype)])
-    found = load(npy(records))
-    assert found.values.tolist() == [[1, 5], [2, 6], [4, 7]]
-    assert found.values.dtype == np.dtype(dtype).newbyteorder("=")
-    assert found.column_labels == ("a", "b c")
-
-
-def test_the_index_of_records_is_left_out(load):
-    records = np.array([(0, 1.5, True), (1, 2.5, False)], "i8,f8,?")
-    records.dtype.names = ("index", "a", "b")
-    with pytest.warns(AttnWarning, match="'index' counts 0, 1, … and is read as row labels"):
-        found = load(npy(records))
-    assert found.values.tolist() == [[1.5, 1], [2.5, 0]]

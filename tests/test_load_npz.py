@@ -81,13 +81,6 @@ def test_a_list_of_words_is_read_without_unpickling(file, order):
     assert describe(path) == [Member("tokens", (5,), "text")]
 
 
-@pytest.mark.parametrize("order", "<>")
-def test_a_word_is_an_option(file, order):
-    path = file(archive({"rope.npy": member(np.array("half", f"{order}U12"))}))
-    assert read(path).entries["rope"] == "half"
-    assert describe(path) == [Member("rope", (), "text")]
-
-
 def test_bfloat16_members(file):
     bits = (K.view(np.uint32) >> 16).astype("<u2")
     path = file(archive({"k.npy": member(bits.view("V2"))}))
@@ -100,12 +93,9 @@ def test_only_the_member_asked_for_is_read(file):
     found = read(path)
     assert "bad" in found.entries
     assert "worse" not in found.entries
-    assert len(found.entries) == 2
     np.testing.assert_array_equal(read_array(f"{path}#q").values, Q)
     with pytest.raises(InputError, match="#bad does not begin like an NPY"):
         found.entries["bad"]
-    with pytest.raises(KeyError):
-        found.entries["worse"]
 
 
 def test_a_missing_member_is_answered_with_those_there(file):
@@ -123,13 +113,6 @@ def test_a_wrong_checksum_is_noticed(file, compression):
     data = archive({"q.npy": member(np.zeros((300, 300)))}, compression)
     with pytest.raises(InputError, match="damaged"):
         read(file(patched(data, offset=16, code="<I", value=7)) + "#q")
-
-
-def test_the_checksum_is_compared(file):
-    data = bytearray(archive({"q.npy": member(Q)}, zipfile.ZIP_STORED))
-    data[data.index(Q.tobytes()) + 5] ^= 1
-    with pytest.raises(InputError, match="damaged"):
-        read(file(bytes(data)) + "#q")
 
 
 def patched(data, *, offset, code, value):
@@ -154,15 +137,11 @@ BROKEN = {
     "control characters": (archive({"\x1b[31m.txt": b""}), r"\\x1b"),
     "encrypted": (patched(GOOD, offset=8, code="<H", value=1), "is encrypted"),
     "unknown method": (patched(GOOD, offset=10, code="<H", value=99), "in a way that NumPy"),
-    "bzip2": (archive({"q.npy": member(Q)}, zipfile.ZIP_BZIP2), "in a way that NumPy"),
     "stored lie": (patched(STORED, offset=24, code="<I", value=2**31), "claims 2147483648"),
     "small lie": (patched(GOOD, offset=24, code="<I", value=100), "damaged"),
-    "large lie": (patched(GOOD, offset=24, code="<I", value=100_000), "longer than its header"),
     "huge lie": (patched(GOOD, offset=24, code="<I", value=2**31), "would unpack"),
     "text array": (archive({"q.npy": member(np.array([["a"]]))}), "<U1"),
-    "bytes": (archive({"q.npy": member(np.array([b"a"]))}), "S1"),
     "beyond Unicode": (archive({"t.npy": member(WILD.view("<U1"))}), "not Unicode"),
-    "half a pair": (archive({"t.npy": member(HALF.view("<U1"))}), "not Unicode"),
     "text that is cut off": (archive({"t.npy": member(np.array(["abc"]))[:-4]}), "truncated"),
     "axes beside one of length zero": (
         archive({"q.npy": member(np.zeros((0, 7))).replace(b"7), }" + b" " * 40, WIDE)}),
@@ -217,9 +196,3 @@ def test_a_bomb_is_refused_before_it_goes_off(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 2**20
-
-
-def test_an_honest_mask_may_compress_well(tmp_path):
-    path = str(tmp_path / "m.npz")
-    np.savez_compressed(path, mask=np.tri(512, dtype=bool))
-    np.testing.assert_array_equal(read_array(f"{path}#mask").values, np.tri(512))

@@ -36,19 +36,11 @@ def file(tmp_path):
 
 
 STORED = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "u1",
-    "BOOL": "?",
-}
+    f"{kind}{8 * size}": f"<{kind.lower()}{size}"
+    for kind in "FIU"
+    for size in (1, 2, 4, 8)
+    if (kind, size) != ("F", 1)
+} | {"BOOL": "?"}
 
 
 @pytest.mark.parametrize("dtype", STORED)
@@ -108,30 +100,12 @@ LIES = {
     "no header": (b"\1\0\0", "not a safetensors file"),
     "header of 9 MB": (tensors(b"{" + b" " * 9 * 2**20), "expected a header of at most"),
     "shape lies": (tensors({"q": entry("F64", [2, 4], 0, 48)}, DATA), "inconsistent header"),
-    "shape of exabytes": (
-        tensors({"q": entry("F64", [2**62], 0, 48)}, DATA),
-        "inconsistent header",
-    ),
     "offsets backwards": (tensors({"q": entry("F64", [2, 3], 48, 0)}, DATA), "inconsistent header"),
     "offsets beyond": (tensors({"q": entry("F64", [2, 3], 48, 96)}, DATA), "leave holes"),
-    "overlap": (
-        tensors({"a": entry("U8", [48], 0, 48), "b": entry("U8", [48], 0, 48)}, DATA),
-        "overlap",
-    ),
     "unknown backwards": (tensors({"q": entry("X", [1], 48, 0)}, DATA), "overlap"),
-    "negative shape": (
-        tensors({"q": entry("F64", [-2, -3], 0, 48)}, DATA),
-        "a header with dtype",
-    ),
-    "true is no size": (
-        tensors({"q": entry("U8", [True], 0, 1)}, b"1"),
-        "a header with dtype",
-    ),
+    "negative shape": (tensors({"q": entry("F64", [-2, -3], 0, 48)}, DATA), "with dtype"),
+    "true is no size": (tensors({"q": entry("U8", [True], 0, 1)}, b"1"), "with dtype"),
     "three offsets": (tensors({"q": {**ONE["q"], "data_offsets": [0, 1, 2]}}), "two data_"),
-    "no dtype": (
-        tensors({"q": {"shape": [1], "data_offsets": [0, 1]}}, b"1"),
-        "a header with dtype",
-    ),
     "no mapping": (tensors({"q": 3}), "a header with dtype"),
     "a list": (tensors(b"[1, 2]"), "not a mapping"),
     "not JSON": (tensors(b"{nonsense}"), "not JSON"),
@@ -179,15 +153,3 @@ def test_sinks_in_bfloat16_are_numbers(folder, attncli):
     one = np.exp(1 / np.sqrt(2))
     np.testing.assert_allclose(lse[0], np.log([one + 1 + np.e] * 2), atol=1e-12)
     np.testing.assert_allclose(lse[1], np.log([2 * one + np.e**2] * 2), atol=1e-12)
-
-
-def test_a_tensor_of_an_unknown_kind_may_not_end_before_it_begins(tmp_path):
-    header = {
-        "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
-        "b": {"dtype": "F8", "shape": [1], "data_offsets": [8, 4]},
-    }
-    text = json.dumps(header).encode()
-    path = tmp_path / "t.safetensors"
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
-    with pytest.raises(InputError, match="overlap or leave holes"):
-        read(str(path))

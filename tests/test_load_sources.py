@@ -2,7 +2,6 @@
 
 import io
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.errors.text import printable, quoted
-from attncli.loading import LoadedMapping, Member, describe, read, read_array, source, split_member
+from attncli.errors.text import printable
+from attncli.loading import LoadedMapping, read, read_array, source, split_member
 
 
 def npy(array):
@@ -48,15 +47,6 @@ def test_a_problem_may_come_from_standard_input():
     assert isinstance(found, LoadedMapping)
     assert (found.name, found.folder) == ("standard input", ".")
     assert read("-#q", stdin=io.BytesIO(b"q: [[1]]")).values.tolist() == [[1]]
-
-
-def test_the_process_own_standard_input_is_the_default():
-    code = "from attncli.loading import read; print(read('-').values.tolist())"
-    for data in (b"1,2\n", npy([[1.0, 2.0]])):
-        done = subprocess.run(
-            [sys.executable, "-c", code], input=data, capture_output=True, check=True
-        )
-        assert (done.stdout, done.stderr) == (b"[[1.0, 2.0]]\n", b"")
 
 
 def test_a_closed_or_empty_standard_input_is_an_error(monkeypatch):
@@ -104,13 +94,6 @@ def test_a_missing_file_names_its_neighbour(here):
     assert error.hint == "did you mean query.csv?"
     assert refusal("nowhere/q.csv").hint == "there is no folder nowhere"
     assert refusal("zzz").hint is None
-
-
-@pytest.mark.parametrize("missing", ["k.csv", "samples.csv", "queries.csv"])
-def test_no_folder_and_nothing_else_is_offered_for_a_missing_file(here, missing):
-    (here / "q.csv").write_text("1,2\n")
-    (here / "samples").mkdir()
-    assert refusal(missing).hint is None
 
 
 def test_what_is_not_a_file_is_refused(here):
@@ -212,23 +195,6 @@ def test_an_array_is_asked_for_by_its_member(here):
     assert caught.value.hint == "choose one: one.npz#out"
 
 
-def test_describe_says_what_a_text_holds(here, monkeypatch):
-    (here / "p.yaml").write_text("q: [[1, 2]]\nm: [true]\ntokens: [a, b]\nh: 4\ns: 0.5\nn: ~\nf: x")
-    assert [(one.name, one.shape, one.dtype) for one in describe("p.yaml")] == [
-        ("q", (1, 2), "float64"),
-        ("m", (1,), "bool"),
-        ("tokens", (2,), "text"),
-        ("h", (), "int"),
-        ("s", (), "float"),
-        ("n", (), "null"),
-        ("f", (), "text"),
-    ]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1,2\n")))
-    assert describe("-") == [Member("", (1, 2), "float64")]
-    with pytest.raises(InputError, match="no member 'z'"):
-        describe("p.yaml#z")
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -242,10 +208,6 @@ def test_describe_says_what_a_text_holds(here, monkeypatch):
 def test_printable_escapes_what_a_terminal_obeys(text, shown):
     assert printable(text) == shown
     printable(text).encode()
-
-
-def test_quoted_cuts_long_words():
-    assert quoted("x" * 1000) == "'" + "x" * 39 + "…'"
 
 
 def test_streams_are_read_in_bounded_time(here):

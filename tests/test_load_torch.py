@@ -63,12 +63,6 @@ def test_tensors_of_a_tuple_and_of_dicts_inside_have_names(torch):
     assert [member.shape for member in describe("t.pt")] == [(2, 2), (2, 2), (2, 2), ()]
 
 
-def test_a_pipe_is_read_too(torch):
-    stream = io.BytesIO()
-    torch.save(torch.tensor(EXPECTED), stream)
-    assert values(read("-", stdin=io.BytesIO(stream.getvalue()))) == EXPECTED.tolist()
-
-
 class Explosive:
     exploded = False
 

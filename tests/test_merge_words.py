@@ -14,11 +14,7 @@ import attncli
 from attncli.summaries.words import words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from process import Ran
-
-    Run = Callable[..., Ran]
+    from process import Run
 
 TOKENS = ["[CLS]", "play", "##ing", "un", "##like", "##ly", "."]
 # The tokens of each word, written by hand.
@@ -83,13 +79,6 @@ def test_groups_come_from_a_file(given: Any, attncli: Run) -> None:
     np.testing.assert_allclose(np.array(ran.json["weights"], float), given, rtol=1e-12)
     Path("g.txt").write_text("0\n1\n")
     assert attncli("compute", *WORDS, "--merge", "g.txt").code == 2
-
-
-def test_finished_weights_are_joined_as_well(given: Any, attncli: Run) -> None:
-    attncli("compute", *WORDS, "--show", "weights", "--save", "w.npy").good()
-    words = ["w.npy", "--tokens", "t.txt", "--merge", "words", "--format", "json"]
-    ran = attncli("compute", *words, "--show", "weights").good()
-    np.testing.assert_allclose(np.array(ran.json["weights"], float), given, rtol=1e-12)
 
 
 def test_pictures_and_pages_name_words_and_say_so(given: Any, attncli: Run) -> None:

@@ -86,11 +86,6 @@ def test_far_apart_parts_keep_their_digits():
     assert (made.context.item(), made.lse.item()) == (1.0, 1e4)
 
 
-def test_the_dtype_is_that_of_the_parts():
-    parts = [(np.ones((1, 1), np.float16), np.zeros(1, np.float32))] * 2
-    assert attncli.merge(parts).context.dtype == np.float32
-
-
 @pytest.mark.parametrize(
     ("parts", "options"),
     [

@@ -5,23 +5,24 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from process import COMMAND, ROOT, Ran, environment, long_but, run
+from process import COMMAND, ROOT, environment, long_but, run
 from together import run_together
 
 from attncli.cli.commands import COMMANDS
 
-Run = Callable[..., Ran]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TUTORIAL = [str(ROOT / "samples" / "tutorial" / f"{name}.csv") for name in "qkv"]
 # Where a package is not called as what it is imported as.
@@ -245,22 +246,12 @@ def test_completion_installs_in_the_home_folder(shell: str, folder: Path) -> Non
     assert any(SCRIPTS[shell] in path.read_text() for path in written), written
 
 
-def test_a_home_that_takes_no_completion_is_an_error() -> None:
-    env = environment(HOME="/dev/null", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    ran = run("--install-completion", "fish", env=env)
-    assert ran.code == 2
-    assert len([line for line in ran.messages if line.startswith("error: ")]) == 1
-    assert b"Traceback" not in ran.err
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("attncli ", [*COMMANDS, "help"]),
         ("attncli compute --caus", ["--causal", "--causal-align"]),
-        ("attncli compute --show w", ["weights"]),
         ("attncli compute --show stats,weights,s", ["stats,weights,scores"]),
-        ("attncli compute --layout bs", ["bsd", "bshd"]),
     ],
 )
 def test_words_are_completed(words: str, expected: list[str]) -> None:
@@ -288,46 +279,11 @@ def test_bash_takes_the_script(folder: Path) -> None:
     assert done.stdout.split() == [b"--causal", b"--causal-align"]
 
 
-# What zsh calls with the completions, and the words as zsh hands them over.
-ZSH = """
-compdef() { : }
-_arguments() { print -r -- "$@" }
-words=(attncli compute --caus); CURRENT=3
-source ./script
-_attncli_completion
-"""
-FISH = "source ./script; complete -C 'attncli compute --caus'"
-
-
-@pytest.mark.parametrize(("shell", "ask"), [("zsh", ZSH), ("fish", FISH)])
-def test_zsh_and_fish_take_the_script(shell: str, ask: str, folder: Path) -> None:
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"no {shell} here")
-    Path("script").write_bytes(run(env=environment(_ATTNCLI_COMPLETE=f"source_{shell}")).out)
-    Path("attncli").write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
-    Path("attncli").chmod(0o755)
-    env = environment(PATH=f"{folder}:{os.environ['PATH']}", HOME=str(folder))
-    done = subprocess.run(
-        [program, "-c", ask], capture_output=True, env=env, check=True, timeout=120
-    )
-    assert done.stderr == b""
-    assert re.findall(rb"--[\w-]+", done.stdout) == [b"--causal", b"--causal-align"]
-
-
 def test_help_in_the_c_locale_fits_80_columns() -> None:
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "80"}
     lines = [f"{command} --help" for command in COMMANDS]
     for ran in run_together(lines, env=environment(**plain)).values():
         assert max(map(len, ran.good().text.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("words", ["", "--help", *(f"{command} --help" for command in COMMANDS)])
-def test_help_fits_80_columns(words: str, attncli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = attncli(*words.split()).good().text.splitlines()
-    assert len(lines) > 10
-    assert max(map(len, lines)) <= 80
 
 
 def test_the_package_runs_as_a_module_and_as_a_script(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from process import ROOT, Ran
+from process import ROOT, Run
 
 import attncli
 from attncli.errors.names import HIDING_RULES
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, Page
-
-    Run = Callable[..., Ran]
 
 MINILM = ROOT / "samples" / "minilm"
 TOKENS = (MINILM / "tokens.txt").read_text().split()
@@ -117,13 +115,6 @@ def test_what_a_page_cannot_do_is_refused(attncli: Run, folder: Path, words: str
     assert (ran.code, Path("w.html").read_text()) == (2, "old")
 
 
-def test_an_output_that_is_an_input_is_refused(attncli: Run, tutorial: Path) -> None:
-    Path("q.html").symlink_to("q.csv")
-    before = Path("q.csv").read_bytes()
-    assert attncli("heatmap", "q.csv", "k.csv", "--out", "q.html").code == 2
-    assert Path("q.csv").read_bytes() == before
-
-
 def test_a_page_of_too_many_weights_is_refused(attncli: Run, folder: Path) -> None:
     np.save("q.npy", np.ones((1, 60, 1500, 1), np.float32))
     ran = attncli("heatmap", "q.npy", "q.npy", "--out", "w.html")
@@ -171,40 +162,27 @@ def test_scores_that_say_so_hide_finished_weights(attncli: Run, folder: Path) ->
     assert [*(codes > 0)] == [False, True, False, False]
 
 
-def test_more_weights_are_rounded_to_seven_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncli.view.page._EXACT", 1000)
-    weights = softmaxed((700, 520), 2)
+def test_more_weights_are_rounded_to_seven_bits_and_stay_small() -> None:
+    weights = softmaxed((2100, 2100))
     text = page([Map(0, 0, 0, weights)], title="")
     data = data_of(text)
     assert (data["exact"], data["note"] != "") == (False, True)
+    # Twelve layers of twelve heads and 512 tokens would take 40 megabytes.
+    assert len(text) * 144 * 512**2 / weights.size < 40e6
     rows = data["maps"][0]["band"]
     found = []
-    for number in range(-(-700 // rows)):
+    for number in range(-(-2100 // rows)):
         band = block(text, f"w-0-0-0-{number}", "u1")
-        count = min(rows, 700 - number * rows)
+        count = min(rows, 2100 - number * rows)
         largest = band[: 4 * count].view("<f4")
-        shares = (band[4 * count :].reshape(count, 520) / 127.0) ** 2
+        shares = (band[4 * count :].reshape(count, 2100) / 127.0) ** 2
         found.append(shares * largest[:, None])
     off = np.abs(np.concatenate(found) - weights) / weights.max(1, keepdims=True)
     assert off.max() < 0.008  # as the page says
 
 
-@pytest.mark.parametrize("spread", [0.3, 1.0])
-def test_twelve_layers_of_512_tokens_stay_below_40_megabytes(
-    spread: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("attncli.view.page._EXACT", 0)
-    size = len(page([Map(0, 0, 0, softmaxed((1024, 1024), spread))], title=""))
-    assert size * 144 * 512**2 / 1024**2 < 40e6
-
-
 def test_the_code_of_the_page_is_small() -> None:
     assert len(page([Map(0, 0, 0, np.eye(1))], title="")) < 60_000
-
-
-def test_a_layer_of_512_tokens_is_exact() -> None:
-    maps = [Map(0, 0, head, np.zeros((512, 512), np.float32)) for head in range(16)]
-    assert data_of(page(maps, title=""))["exact"] is True
 
 
 @pytest.mark.parametrize("title", ["{data}{script}", "</title><script>1</script>", "a & b"])
@@ -403,55 +381,6 @@ def test_the_link_holds_the_state(opened: Any, causal: Path) -> None:
     shown.until("#row-title", "Query 0")
 
 
-@browser_test
-def test_search_goes_from_token_to_token(opened: Any, causal: Path) -> None:
-    shown = opened(causal)
-    shown.tab.fill("#search", "TOK1")
-    assert shown.text("#found") == "2 found"
-    shown.tab.press("#search", "Enter")
-    shown.until("#row-title", "tok1”")
-    shown.tab.press("#search", "Enter")
-    shown.until("#row-title", "tok10”")
-    shown.tab.fill("#search", "nothing")
-    assert shown.text("#found") == "0 found"
-
-
-@browser_test
-def test_heads_are_sorted_and_lines_follow_the_pointer(opened: Any, causal: Path) -> None:
-    shown = opened(causal, "#view=grid")
-    shown.tab.select_option("#sort", "first")
-    figures = [
-        float(text.split(":")[1]) for text in shown.tab.locator("#grid span").all_inner_texts()
-    ]
-    assert len(figures) == 4
-    assert figures == sorted(figures, reverse=True)
-    shown.tab.click("#tab-lines")
-    # Ink of the lines: pointing at a token leaves those of its own.
-    ink = "lines.getContext('2d').getImageData(0, 0, lines.width, lines.height).data"
-    count = f"{ink}.reduce((sum, value) => sum + value, 0)"
-    shown.tab.wait_for_timeout(200)
-    everything = shown.tab.evaluate(count)
-    shown.tab.locator("#left button").nth(7).hover()
-    shown.tab.wait_for_timeout(200)
-    assert 0 < shown.tab.evaluate(count) < everything / 2
-    assert shown.tab.locator("#right .strong").count() > 0
-    shown.tab.locator("#heads button").nth(1).click()
-    assert shown.link["head"] == "1"
-
-
-@browser_test
-def test_dark_and_light_follow_the_system(opened: Any, causal: Path) -> None:
-    shown = opened(causal, color_scheme="dark")
-    ground = "getComputedStyle(document.body).backgroundColor"
-    assert shown.tab.evaluate(ground) == "rgb(20, 24, 29)"
-    corner = "matrix.getContext('2d').getImageData(2, 2, 1, 1).data[0]"
-    shown.tab.wait_for_timeout(200)
-    assert shown.tab.evaluate(corner) == 20
-    shown.tab.emulate_media(color_scheme="light")
-    shown.tab.wait_for_timeout(200)
-    assert (shown.tab.evaluate(ground), shown.tab.evaluate(corner)) == ("rgb(255, 255, 255)", 255)
-
-
 HOSTILE = [
     "</script><script>hacked=1</script>",
     "<img src=x onerror=hacked=1>",
@@ -552,43 +481,3 @@ def test_everybody_can_use_it(opened: Any, causal: Path, folder: Path, scheme: s
         tab.click(f"#tab-{name}")
         found = axe.run(tab)
         assert found.violations_count == 0, found.generate_report()
-
-
-@browser_test
-def test_long_inputs_scroll(opened: Any, folder: Path) -> None:
-    attncli.view(softmaxed((9, 900, 900)), title="long").save("x.html")
-    shown = opened(folder / "x.html", "#query=650&key=640")
-    assert shown.tab.locator("#note").is_visible()
-    shown.until("#cell", "weight about")
-    shown.tab.focus("#scroller")
-    shown.tab.keyboard.press("ArrowDown")
-    shown.until("#row-title", "Query 651")
-    assert shown.tab.evaluate("scroller.scrollTop") > 0
-    shown.tab.click("#tab-lines")
-    shown.tab.locator("#left button", has_text="651").wait_for()
-
-
-@browser_test
-@pytest.mark.long
-def test_a_whole_model_is_one_page(opened: Any, folder: Path) -> None:
-    """12 layers of 12 heads and 512 tokens, with random queries and keys."""
-    rng = np.random.default_rng(6)
-    maps = []
-    for layer, head in np.ndindex(12, 12):
-        query, key = rng.normal(size=(2, 512, 64)).astype(np.float32)
-        powers = np.exp(query @ key.T / 8)
-        maps.append(Map(layer, 0, head, powers / powers.sum(1, keepdims=True), stats={}))
-    text = page(maps, title="")
-    assert len(text) < 40e6
-    Path("x.html").write_text(text, encoding="utf-8")
-    shown = opened(folder / "x.html", "#layer=11&head=7&query=500")
-    weights = maps[11 * 12 + 7].weights[500]
-    off = 0.008 * float(weights.max()) + 6e-5  # and the digits that are not shown
-    for name, weight, _ in shown.rows():
-        assert float(weight) == pytest.approx(weights[int(name)], abs=off)
-    assert int(shown.rows()[0][0]) == weights.argmax()
-    shown.tab.click("#tab-grid")
-    assert shown.tab.locator("#grid button").count() == 144
-    shown.tab.locator("#grid button").nth(13).click()
-    shown.until("#row-title", "Query 500")
-    assert [shown.link[name] for name in ("layer", "head")] == ["1", "1"]

@@ -14,11 +14,7 @@ import pytest
 from PIL import Image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from process import Ran
-
-    Run = Callable[..., Ran]
+    from process import Run
 
 
 @pytest.fixture

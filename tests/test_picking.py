@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import Ran
 
 import attncli
 from attncli.errors import UsageError
@@ -18,7 +16,8 @@ from attncli.numerics.indices import indices_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-Run = Callable[..., Ran]
+    from process import Run
+
 BATCH, HEADS, GROUPS = 3, 8, 2
 
 
@@ -43,10 +42,8 @@ def arrays() -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
-@pytest.mark.parametrize("batch", [None, 0, -1, [0, 2], [2, 0], range(1, 3), np.array([1])])
-@pytest.mark.parametrize(
-    "head", [None, 3, -1, [0, 1, 2, 3], [0, 4], [0, 1, 4, 5], [5, 0, 1], [7], range(2, 6), (-1, 0)]
-)
+@pytest.mark.parametrize("batch", [None, -1, [2, 0], np.array([1])])
+@pytest.mark.parametrize("head", [None, 3, [0, 1, 4, 5], [5, 0, 1], range(2, 6), (-1, 0)])
 def test_a_part_has_the_results_that_the_whole_has_there(batch: Any, head: Any) -> None:
     given = arrays()
     whole = attention_oracle(**given)
@@ -59,16 +56,6 @@ def test_a_part_has_the_results_that_the_whole_has_there(batch: Any, head: Any) 
         if batch is not None:
             expected = np.take(expected, batch if np.ndim(batch) == 0 else [*batch], axis=0)
         np.testing.assert_allclose(getattr(part, name), expected, atol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("heads", "groups"),
-    [([0, 1, 2, 3], 1), ([0, 4], 2), ([0, 1, 4, 5], 2), ([0, 1, 4], 3), ([4, 5, 0], 3), ([7], 1)],
-)
-def test_heads_that_share_keys_alike_still_do(heads: list[int], groups: int) -> None:
-    part = attncli.pose(**arrays()).select(head=heads)
-    assert part.key.shape == (BATCH, groups, 6, 4)
-    assert part.value.shape == (BATCH, groups, 6, 3)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +79,10 @@ def test_what_cannot_be_picked(head: Any, message: str) -> None:
     [
         ("3", 3),
         ("-1", 11),
-        (" 3 ", 3),
         ("0,3", (0, 3)),
-        ("3, 0", (3, 0)),
         ("4:8", (4, 5, 6, 7)),
-        ("4:5", (4,)),
         (":2", (0, 1)),
-        ("10:", (10, 11)),
         ("-2:", (10, 11)),
-        (":", tuple(range(12))),
         ("0,4:6,-1", (0, 4, 5, 11)),
     ],
 )
@@ -130,14 +112,6 @@ def test_tables_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: R
     assert f"{files[1, 3, 0, 0]:.4f}" in text
 
 
-def test_machine_formats_hold_them_in_their_order(files: np.ndarray, attncli: Run) -> None:
-    words = ("--batch", "0:2", "--head", "3,1", "-f", "json", "--show", "weights,stats")
-    answer = attncli("compute", "q.npy", "k.npy", *words).good().json
-    np.testing.assert_allclose(answer["weights"], files[:, [3, 1]], atol=1e-12)
-    named = [(part["batch"], part["head"]) for part in answer["stats"]]
-    assert named == [(0, 3), (0, 1), (1, 3), (1, 1)]
-
-
 def test_finished_weights_are_picked_alike(files: np.ndarray, attncli: Run) -> None:
     words = ("--head", "1,3", "--show", "stats", "-f", "json")
     of_weights = attncli("compute", "w.npy", *words).good().json["stats"]
@@ -161,13 +135,6 @@ def test_the_mean_of_some_heads(files: np.ndarray, attncli: Run) -> None:
     assert drawn.startswith("Attention weights: batch 1, mean of heads 0, 2\n")
 
 
-def test_explain_tells_of_the_batch_entry_picked(files: np.ndarray, attncli: Run) -> None:
-    picked = ("--query", "0", "--batch", "1", "-f", "json")
-    told = attncli("explain", "q.npy", "k.npy", *picked).good().json
-    assert told["batch"] == 1
-    assert [key["weight"] for key in told["keys"]] == pytest.approx(files[1, 0, 0])
-
-
 def test_panels_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: Run) -> None:
     picked = ("--batch", "1", "--head", "3,1")
     for problem in (("q.npy", "k.npy"), ("w.npy",)):
@@ -178,18 +145,6 @@ def test_panels_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: R
         assert re.findall(r"head \d", difference) == ["head 3", "head 1"]
         one = attncli("heatmap", *problem, "--batch", "1", "--head", "-1").good().text
         assert one.startswith("Attention weights: batch 1, head 3\n")
-
-
-def test_without_a_projection_of_all_heads(files: np.ndarray, attncli: Run) -> None:
-    x = np.random.default_rng(5).normal(size=(3, 6))
-    np.save("x.npy", x)
-    for name in ("wq", "wk", "wv", "wo"):
-        np.save(f"{name}.npy", np.random.default_rng(len(name)).normal(size=(6, 6)))
-    weights = [f"--{name}={name}.npy" for name in ("wq", "wk", "wv", "wo")]
-    words = ("compute", "x.npy", *weights, "--heads", "3", "--head", "0,2", "-f", "json")
-    ran = attncli(*words).good()
-    assert np.shape(ran.json["context"]) == (3, 4)  # packed, as the query
-    assert "before the projection" in ran.messages[0]
 
 
 @pytest.mark.parametrize("problem", [("q.npy", "k.npy"), ("w.npy",)])

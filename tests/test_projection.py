@@ -10,7 +10,6 @@ from linear_oracle import linear, positions
 from oracle import attention_oracle
 
 from attncli import (
-    AttnError,
     AttnWarning,
     DataError,
     ShapeError,
@@ -20,7 +19,6 @@ from attncli import (
     project,
     solve,
 )
-from attncli.numerics.dtypes import as_bfloat16
 from attncli.numerics.positions import sinusoidal
 
 
@@ -88,21 +86,6 @@ def test_computing_dtype(of_x, of_w, precision, expected):
     assert project(x, wq=w, wk=w, precision=precision).query.dtype == expected
 
 
-def test_bfloat16_weights_are_widened_exactly():
-    w = drawn(1, 4, 4).astype(np.float32)
-    bits = (w.view(np.uint32) >> 16).astype(np.uint16)
-    stored = (bits.astype(np.uint32) << 16).view(np.float32)
-    x = drawn(2, 3, 4).astype(np.float32)
-    made = project(x, wq=as_bfloat16(bits), wk=as_bfloat16(bits).T)
-    np.testing.assert_allclose(made.query, linear(x, stored), atol=1e-6)
-    np.testing.assert_allclose(made.key, linear(x, stored.T), atol=1e-6)
-
-
-def test_without_wv_there_is_no_value():
-    w = np.eye(2)
-    assert project(np.ones((3, 2)), wq=w, wk=w).value is None
-
-
 @pytest.mark.parametrize("kv_heads", [None, 1])
 def test_output_projection_mixes_the_heads_of_the_context(kv_heads):
     shared = 3 if kv_heads else 6
@@ -150,22 +133,6 @@ def test_errors_say_what_and_where(error, words, arguments):
         project(**{"x": X, "wq": W, "wk": W} | arguments)
 
 
-@pytest.mark.parametrize(
-    ("words", "arguments"),
-    [
-        ("wo: expected 4 rows, the width of the context", {"wo": np.ones((3, 4))}),
-        ("bo is added to context · wo, and wo is missing", {"bo": np.ones(4)}),
-        ("bo: expected 5 numbers", {"wo": np.ones((4, 5)), "bo": np.ones(4)}),
-        ("wo projects the context", {"wo": np.ones((4, 5)), "value": None}),
-        ("layout 'hsd' has a head axis", {"wo": np.ones((4, 5)), "layout": "hsd"}),
-    ],
-)
-def test_output_errors(words, arguments):
-    x = np.ones((1, 3, 4))
-    with pytest.raises(AttnError, match=words):
-        pose(**{"query": x, "key": x, "value": x} | arguments)
-
-
 def test_a_projection_that_is_not_given_leaves_its_source_as_it_is():
     x, keys, values, wq = drawn(1, 3, 4), drawn(2, 5, 6), drawn(3, 5, 2), drawn(4, 4, 6)
     made = project(x, wq=wq, key_source=keys, value_source=values)
@@ -173,16 +140,6 @@ def test_a_projection_that_is_not_given_leaves_its_source_as_it_is():
     np.testing.assert_array_equal(made.key, keys)
     np.testing.assert_array_equal(made.value, values)
     assert project(x, wq=wq).value is None
-
-
-def test_padding_in_the_keys_may_hold_anything():
-    keys = np.ones((1, 3, 4))
-    keys[0, 2] = np.nan
-    made = project(np.ones((1, 2, 4)), wq=W, wk=W, wv=W, key_source=keys)
-    answer = solve(pose(made.query, made.key, made.value, kv_lengths=2))
-    np.testing.assert_array_equal(answer.context, np.full((1, 2, 4), 4.0))
-    with pytest.raises(DataError, match="key"):
-        pose(made.query, made.key, made.value)
 
 
 @pytest.mark.parametrize("batch", [None, 2])
@@ -212,11 +169,3 @@ def test_projections_beyond_the_range_are_refused(what):
         project(**given, precision="float32")
     assert "float64" in caught.value.hint
     assert np.isfinite(project(**given).query).all()
-
-
-def test_biases_are_noted_as_they_were_used() -> None:
-    column = np.array([[1.0], [2.0]])
-    made = project(np.ones((1, 2)), wq=np.eye(2), wk=np.eye(2), bq=column)
-    assert made.query.tolist() == [[2, 3]]
-    assert np.shape(made.arguments["bq"]) == (2,)
-    assert made.arguments["bk"] is None

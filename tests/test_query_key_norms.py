@@ -9,7 +9,6 @@ from nearness import assert_near
 from oracle import attention_oracle
 
 from attncli import DataError, ShapeError, UsageError, explain, load, project
-from attncli.problem.norms import rms_norm
 
 HEADS, GROUPS, WIDTH, TOKENS = 4, 2, 6, 7
 
@@ -53,31 +52,6 @@ def test_query_and_key_are_normalised(norms, epsilon):
     assert_near(made.value, linear(X, WEIGHTS["wv"]), rtol=1e-13, atol=1e-13)
 
 
-def test_one_of_them_alone():
-    made = project(X, **WEIGHTS, k_norm=EACH["k_norm"])
-    assert_near(made.query, linear(X, WEIGHTS["wq"]), rtol=1e-13, atol=1e-13)
-    assert_near(made.key, normed(linear(X, WEIGHTS["wk"]), EACH["k_norm"]), rtol=1e-13)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e18, 3e37])
-def test_vectors_of_any_size(dtype, size):
-    rows = (drawn(9, 3, 8) * size).astype(dtype)
-    weight = drawn(10, 4).astype(dtype)
-    found = rms_norm(rows, weight, 1e-6)
-    assert found.dtype == rows.dtype
-    expected = normed(rows.astype(float), weight.astype(float))
-    assert_near(found, expected, rtol=8 * float(np.finfo(dtype).eps), atol=1e-37)
-
-
-def test_padding_stays_padding():
-    keys = drawn(11, TOKENS, 8)
-    keys[-1] = np.nan
-    made = project(X, **WEIGHTS, **EACH, key_source=keys)
-    assert np.isnan(made.key[-1]).all()
-    assert np.isfinite(made.key[:-1]).all()
-
-
 @pytest.mark.parametrize(
     ("error", "words", "norms"),
     [
@@ -96,19 +70,6 @@ def test_padding_stays_padding():
 def test_errors_say_what_and_where(error, words, norms):
     with pytest.raises(error, match=words):
         project(X, **WEIGHTS, **norms)
-
-
-def test_a_norm_is_of_a_head_or_of_all():
-    two = {"q_norm": np.ones(2 * WIDTH), "k_norm": np.ones(WIDTH)}
-    with pytest.raises(ShapeError, match=r"q_norm: expected 6 numbers, .* or 24, of all heads"):
-        load(x=X, **WEIGHTS, **two, heads=HEADS)
-    with pytest.raises(ShapeError, match="give heads"):
-        load(x=X, **(WEIGHTS | {"wk": WEIGHTS["wq"], "wv": WEIGHTS["wq"]}), **two)
-
-
-def test_norms_are_of_what_is_projected():
-    with pytest.raises(UsageError, match="q_norm belongs to embeddings that are projected"):
-        load(query=X, key=X, q_norm=np.ones(8))
 
 
 @pytest.fixture

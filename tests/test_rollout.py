@@ -11,11 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from process import Ran
-
-    Run = Callable[..., Ran]
+    from process import Run
 
 LAYERS, BATCH, HEADS, TOKENS = 3, 2, 2, 4
 
@@ -100,15 +96,6 @@ def test_pictures_and_pages_show_it(weights: Any, attncli: Run) -> None:
     attncli("heatmap", "w.npy", "--rollout", "--out", "w.html").good()
     page = Path("w.html").read_text(encoding="utf-8")
     assert "rollout of 3 layers" in page[: page.index("</title>")]
-
-
-def test_words_are_joined_after_the_rollout(weights: Any, attncli: Run) -> None:
-    words = ["--tokens", "a,##b,c,d", "--merge", "words"]
-    found, rolled = shown(attncli, "w.npy", *words), by_loops(weights)
-    assert found.shape == (BATCH, 3, 3)
-    np.testing.assert_allclose(found[0, 0, 0], (rolled[0, :2, :2].sum()) / 2)
-    table = attncli("compute", "w.npy", *words, "--show", "rollout").good().text
-    assert "rollout of 3 layers, subwords joined" in table
 
 
 @pytest.mark.parametrize(

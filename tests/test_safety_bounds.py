@@ -6,17 +6,19 @@ import io
 import json
 import struct
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from process import Ran, long_but, measured
+from process import Run, long_but, measured
 
 from attncli.errors import InputError
 from attncli.loading import read
 
-Run = Callable[..., Ran]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MILLION = 1_000_000
 
 
@@ -42,12 +44,7 @@ def long_integers() -> bytes:
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "axes.safetensors": (lambda: tensors({"q": tensor([2] * MILLION)}, 4), "at most 64 axes"),
     "sizes.safetensors": (long_integers, "is beyond the range"),
-    "large.safetensors": (
-        lambda: tensors(b'{"q":{"dtype":"F32","shape":[1' + b"0" * 4000 + b"]}}", 4),
-        "is beyond the range",
-    ),
     "many.safetensors": (lambda: many_tensors(20_000), "query is missing (found t0, t1"),
-    "more.safetensors": (lambda: many_tensors(70_000), "query is missing (found t0, t1"),
     "name.safetensors": (lambda: tensors({"q" * 7 * MILLION: tensor([1, 1])}, 4), "is missing"),
     "tags.yaml": (
         lambda: b"".join(b"%%TAG !a%d! x\n" % at for at in range(60_000)) + b"---\n[1]\n",
@@ -57,18 +54,9 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"- [1]\n" * 250_000 + b"- [x]\n",
         "at most 300,000 numbers, words and lists in YAML",
     ),
-    "text.yaml": (lambda: b"q: |\n" + b" x\n" * (5 * MILLION), "is not a file name"),
     "long.yaml": (lambda: b"q: " + b"x" * (33 * MILLION), "is not a file name"),
     "too_long.yaml": (lambda: b"q: " + b"x" * (34 * MILLION), "is longer than 32 MiB"),
     "blank.json": (lambda: b"[1" + b" " * (33 * MILLION) + b"x", "column 33000003: this is not"),
-    "rows.json": (
-        lambda: b'{"q":[' + b"[1]," * 990_000 + b"[1,2]]}",
-        "column 3960007: expected 1 item, as in the first list; found 2",
-    ),
-    "flat.json": (
-        lambda: b"[" + b"1," * 1_900_000 + b'"x"]',
-        "column 3800002: expected a number; found 'x'",
-    ),
     "key.json": (lambda: b'{"' + b"x" * (20 * MILLION) + b'":1}', "unknown entry 'xxxx"),
     "keys.json": (
         lambda: b'{"q":[[1]],"x":{' + b",".join(b'"%d" : 1' % n for n in range(1_500_000)) + b"}}",
@@ -82,7 +70,6 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b'{"q":[[1]],"k":[[1]],"tokens":["' + b"x" * (12 * MILLION) + b'"]}',
         "found 12,000,000 in label 0",
     ),
-    "labels.csv": (lambda: b"a,1\n" * 990_000 + b"a,x\n", "line 990001, column 2"),
     "blank.csv": (lambda: b"\n" * 1_900_000 + b"x", "line 1900001, column 1"),
     "more.csv": (lambda: b"1\n" * (5 * MILLION) + b"x", "at most 5,000,000 cells"),
     "holes.csv": (lambda: b",\n" * (25 * MILLION) + b",1", "found about 50,000,001"),
@@ -90,7 +77,6 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "long.csv": (lambda: b"1,2\n" * (40 * MILLION), "is longer than 64 MiB"),
     "comments.csv": (lambda: b"#\n" * (10 * MILLION) + b"x\n", "column 1: expected a number"),
     "cell.csv": (lambda: b'1,"' + b"2" * (33 * MILLION), "line 1, column 2"),
-    "blanks.csv": (lambda: b"1 " * (30 * MILLION), "found about 30,000,000"),
     "decimal.csv": (lambda: b"1;1,x" + b"1," * (4 * MILLION), "more than plain numbers"),
 }
 
@@ -99,7 +85,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "name",
     long_but(
         FILES,
-        *("axes.safetensors", "many.safetensors", "tags.yaml", "label.json", "holes.csv"),
+        *("axes.safetensors", "tags.yaml", "label.json", "holes.csv"),
     ),
 )
 def test_what_grows_with_a_file_has_a_bound(name: str, folder: Path) -> None:
@@ -171,9 +157,7 @@ def test_members_that_lie_on_each_other_are_refused(folder: Path) -> None:
     [
         (b"a\n" * (9 * MILLION), "at most 16,777,216 bytes of labels; found 18,000,000"),
         (b"a" * 1001 + b"\nb\nc\n", "at most 1,000 characters; found 1,001 in label 0"),
-        (b"a\0\nb\nc", "line 1: expected text; found a NUL byte"),
         ("a\nb\nc".encode("utf-16-le"), "line 1: expected text; found a NUL byte"),
-        (b"", "labels.txt is empty"),
         (b"a\n\xe9\nc", "line 2: expected UTF-8 text; found the byte 0xe9"),
     ],
 )

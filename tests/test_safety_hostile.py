@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from process import Ran, long_but, measured
+from process import Run, long_but, measured
 
-Run = Callable[..., Ran]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # --- in time and memory -------------------------------------------------------------------
 
 MILLION = 1_000_000
@@ -25,14 +27,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"[" + table_of(b"[1],", b"[1,2]]", 990_000),
         "line 1, column 3960002: expected 1 item, as in the first list; found 2",
     ),
-    "more.json": (lambda: b"[" + table_of(b"[1],", b"[1]]", 2 * MILLION), "at most 2,000,000"),
     "word.json": (lambda: b"[" + table_of(b"[1],", b"[x]]", 990_000), "this is not JSON"),
-    "huge.json": (lambda: b"[" + table_of(b"[1],", b"[1e400]]", 990_000), "beyond the range"),
     "deep.json": (lambda: b"[" * 100_000, "nested deeper than 32 levels"),
-    "keys.json": (
-        lambda: json.dumps(dict.fromkeys(map(str, range(100_000)), 1)).encode(),
-        "at most 10,000 entries",
-    ),
     "keys.yaml": (
         lambda: b"".join(b"k%d: 1\n" % index for index in range(100_000)),
         "at most 10,000 entries",
@@ -55,12 +51,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "2 cells, as in the first row; found 1",
     ),
     "word.csv": (lambda: table_of(b"1,2\n", b"1,x\n", 990_000), "found 'x'"),
-    "blanks.txt": (lambda: table_of(b"1  2\n", b"1 x\n", 990_000), "found 'x'"),
     "comma.csv": (lambda: table_of(b"a;1,5\n", b"a;x\n", 990_000), "found 'x'"),
-    "long.csv": (
-        lambda: table_of(b'1.%b,"2"\n' % (b"0" * 24), b"1,x\n", 990_000),
-        "found 'x'",
-    ),
     "wide.csv": (lambda: b"," * (20 * MILLION), "cells; found about 20,000,000"),
     "later.csv": (lambda: b"1,2\n" + b"1," * (9 * MILLION), "cells; found about 9,000,002"),
 }
@@ -79,7 +70,6 @@ def png(*chunks: tuple[bytes, bytes]) -> bytes:
 PICTURES: dict[str, Callable[[], bytes]] = {
     "long.pdf": lambda: b"%PDF-1.4 /Subject (" + b"a" * (50 * MILLION),
     "many.pdf": lambda: b"%PDF-1.4 " + b"/Subject (a" * (3 * MILLION),
-    "long.svg": lambda: b"<svg><dc:description>" + b"&amp;" * (6 * MILLION) + b"</dc:description>",
     "many.svg": lambda: b"<svg>" + b"<dc:description>" * (2 * MILLION),
     "long.png": lambda: png(*[(b"zTXt", b"a\0\0" + zlib.compress(bytes(MILLION)))] * 30),
     "many.png": lambda: png(*((b"tEXt", b"k%d\0v" % at) for at in range(300_000))),
@@ -96,8 +86,7 @@ COMMANDS |= {"heatmap wide.csv": "wide.csv", "explain keys.yaml": "keys.yaml"}
     "command",
     long_but(
         COMMANDS,
-        *("info word.json", "info deep.yaml"),
-        *("heatmap wide.csv", "heatmap later.csv", "explain keys.yaml"),
+        *("info word.json", "heatmap later.csv", "explain keys.yaml"),
     ),
 )
 def test_large_hostile_files_end_soon_and_small(command: str, folder: Path) -> None:
@@ -110,7 +99,7 @@ def test_large_hostile_files_end_soon_and_small(command: str, folder: Path) -> N
     assert words in ran.err.decode()
 
 
-@pytest.mark.parametrize("name", long_but(PICTURES, "many.pdf", "long.svg", "many.png"))
+@pytest.mark.parametrize("name", long_but(PICTURES, "many.pdf", "many.svg"))
 def test_large_hostile_pictures_and_texts_are_told_of_soon(name: str, folder: Path) -> None:
     Path(name).write_bytes(PICTURES[name]())
     ran = measured("info", name)

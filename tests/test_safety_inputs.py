@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from process import Ran, long_but, run
+from process import Run, long_but, run
 
-Run = Callable[..., Ran]
 QKV = "q.csv k.csv v.csv"
 
 # What is read, and where: a file that may not be written, and the options that read it. Where
@@ -152,26 +150,3 @@ def test_a_file_that_is_redirected_in_is_not_written_over(line: str, files: Path
         ran = run(*line.split(), stdin_file=stdin)
     assert (ran.code, contents(files)) == (2, before)
     assert "is the same file as the input" in ran.messages[0]
-
-
-def test_a_wrong_picture_name_is_told_before_the_work(files: Path, attncli: Run) -> None:
-    Path("e.csv").write_text("1,2\n3,4\n")
-    ran = attncli("check", *QKV.split(), "--expect", "e.csv", "--diff", "d.gif")
-    assert (ran.code, ran.out) == (2, b"")
-    assert ran.messages[0] == ("error: --diff: expected a .png, .svg or .pdf file; found 'd.gif'")
-
-
-def test_a_wrong_shape_is_a_mismatch_also_where_it_cannot_be_drawn(
-    files: Path, attncli: Run
-) -> None:
-    ran = attncli("check", *QKV.split(), "--expect", "v.csv", "--diff", "new.png")
-    assert ran.code == 1
-    assert [message.partition(":")[0] for message in ran.messages] == ["warning"]
-    assert not Path("new.png").exists()
-
-
-@pytest.mark.parametrize("command", ["compute --save x.npz", "heatmap --out x.svg"])
-def test_other_files_may_be_written_again(command: str, files: Path, attncli: Run) -> None:
-    name, option, target = command.split()
-    for _ in range(2):
-        assert attncli(name, *QKV.split(), option, target).code == 0

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from process import COMMAND, ROOT, Ran, environment, long_but
+from process import COMMAND, ROOT, Ran, Run, environment, long_but
 from together import PROGRAM, run_together
 
-Run = Callable[..., Ran]
 QKV = "q.csv k.csv v.csv"
 # Every command, with the exit code that it has where nothing is in its way.
 LINES = {
@@ -37,16 +34,9 @@ LINES = {
     "check nope.csv --expect c.csv": 2,
     "info nope.csv": 2,
 }
-# For what is asked many times: a line of each exit code, one of each command in the long run.
+# For what is asked many times: a line of each exit code, and one that prints nothing.
 CORE = [f"compute {QKV}", f"check {QKV} --expect v2.csv", "heatmap nope.csv"]
-SILENT = [f"heatmap {QKV} --out w.svg"]
-EACH = [*CORE, *SILENT, f"heatmap {QKV}", f"explain {QKV}", "info q.csv", "--help", "--version"]
-LATER = pytest.param(EACH, id="each", marks=pytest.mark.long)
-
-
-def core(*lines: str) -> pytest.MarkDecorator:
-    """Ask about some lines always, and about all of `EACH` in the long run."""
-    return pytest.mark.parametrize("lines", [pytest.param(list(lines), id="core"), LATER])
+SILENT = f"heatmap {QKV} --out w.svg"
 
 
 @pytest.fixture
@@ -60,13 +50,13 @@ def problem(tutorial: Path) -> Path:
     return tutorial
 
 
-def start(line: str, script: str, env: dict[str, str], **more: Any) -> Ran:
+def start(line: str, script: str, **more: Any) -> Ran:
     """Run a line within a shell script in which "$@" is the program."""
     done = subprocess.run(
         ["bash", "-c", script, "bash", *more.pop("command", COMMAND), *line.split()],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=env,
+        env=more.pop("env", None) or environment(),
         check=False,
         timeout=200,
         **more,
@@ -74,38 +64,11 @@ def start(line: str, script: str, env: dict[str, str], **more: Any) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def folder_of(line: str) -> Path:
-    """Return a new folder with the files of the problem."""
-    folder = Path(line.replace(" ", "_").replace("/", "_")).resolve()
-    folder.mkdir(exist_ok=True)
-    for name in ("q.csv", "k.csv", "v.csv", "v2.csv", "c.csv"):
-        (folder / name).write_bytes(Path(name).read_bytes())
-    return folder
-
-
-def start_all(script: str = '"$@"', lines: Any = LINES, **more: Any) -> dict[str, Ran]:
-    """Run every line, two at a time, each in a folder of its own."""
-    env = more.pop("env", None) or environment()
-
-    def one(line: str) -> Ran:
-        return start(line, script, env, cwd=folder_of(line), **more)
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(lines, pool.map(one, lines), strict=True))
-
-
-def start_in(env: dict[str, str], lines: list[str]) -> dict[str, Ran]:
-    """Run lines in some environment: a few in one process, but all in one each."""
-    if lines == EACH:
-        return start_all(lines=lines, env=env)
-    return run_together(lines, env=env, cwd=folder_of("together"))
-
-
 class Usual(dict[str, Ran]):
     """What each line gives where nothing is in its way, run for the first that asks."""
 
     def __missing__(self, line: str) -> Ran:
-        self.update(run_together(LINES, cwd=folder_of("usual")))
+        self.update(run_together(LINES))
         return self[line]
 
 
@@ -114,114 +77,72 @@ def usual() -> Usual:
     return Usual()
 
 
-def hold_to_the_page(found: dict[str, Ran]) -> None:
+def test_exit_codes_are_those_of_the_page(problem: Path, usual: Usual) -> None:
+    found = {line: usual[line] for line in LINES}
     assert {line: ran.code for line, ran in found.items()} == LINES
     for line, ran in found.items():
         assert b"Traceback" not in ran.err
         errors = [message for message in ran.messages if message.startswith("error: ")]
         assert len(errors) == (LINES[line] == 2), ran
         # Results go to stdout, everything else to stderr.
-        assert (ran.out == b"") is (LINES[line] == 2 or line in SILENT), ran
+        assert (ran.out == b"") is (LINES[line] == 2 or "--out" in line), ran
 
 
-def test_exit_codes_are_those_of_the_page(problem: Path, usual: Usual) -> None:
-    hold_to_the_page({line: usual[line] for line in LINES})
-
-
-@pytest.mark.long
-def test_processes_end_with_the_codes_of_the_page(problem: Path) -> None:
-    hold_to_the_page(start_all())
-
-
-SURROUNDINGS = {
-    "no terminal, no home, no language": {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
-    "a home that is not there": environment(HOME="/nonexistent"),
-    "development mode": environment(PYTHONDEVMODE="1", PYTHONUNBUFFERED="1"),
-}
-# What draws asks for a home; one that is not there, or cannot be written, is asked about below too.
-NOW = [("no terminal, no home, no language", [CORE[0], *SILENT]), ("development mode", CORE)]
+BARE = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}  # no terminal, no home, no language
 
 
 @pytest.mark.parametrize(
-    ("name", "lines"), long_but([*NOW, *((name, EACH) for name in SURROUNDINGS)], *NOW)
+    ("env", "lines"),
+    [
+        (BARE, [CORE[0], SILENT]),
+        (environment(PYTHONDEVMODE="1", PYTHONUNBUFFERED="1"), CORE),
+        (environment(PYTHONOPTIMIZE="2"), CORE),
+    ],
+    ids=["bare", "development mode", "without assertions"],
 )
 def test_the_surroundings_change_nothing(
-    name: str, lines: list[str], problem: Path, usual: Usual
+    env: dict[str, str], lines: list[str], problem: Path, usual: Usual
 ) -> None:
-    found = start_in(SURROUNDINGS[name], lines)
-    assert found == {line: usual[line] for line in lines}
+    assert run_together(lines, env=env) == {line: usual[line] for line in lines}
 
 
-@core(*CORE)
-def test_without_assertions_and_docstrings_all_is_the_same(
-    lines: list[str], problem: Path, usual: Usual
-) -> None:
-    # The words of --help are docstrings.
-    found = start_in(environment(PYTHONOPTIMIZE="2"), lines)
-    lines = [line for line in lines if line != "--help"]
-    assert {line: found[line] for line in lines} == {line: usual[line] for line in lines}
-
-
-@core(*CORE)
-def test_the_c_locale_changes_letters_only(lines: list[str], problem: Path, usual: Usual) -> None:
+def test_the_c_locale_changes_letters_only(problem: Path, usual: Usual) -> None:
     plain = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    for line, ran in start_in(environment(**plain), lines).items():
+    for line, ran in run_together(CORE, env=environment(**plain)).items():
         assert ran.code == LINES[line]
         assert ran.err == usual[line].err
         assert ran.out.isascii()
 
 
-@core(CORE[0])
-def test_a_closed_stdin_is_no_input(lines: list[str], problem: Path, usual: Usual) -> None:
-    assert start_all('"$@" <&-', lines) == {line: usual[line] for line in lines}
+def test_a_closed_stdin_is_no_input(problem: Path, usual: Usual) -> None:
+    assert start(CORE[0], '"$@" <&-') == usual[CORE[0]]
 
 
-@core(CORE[1])
-def test_a_closed_stderr_leaves_results_and_codes(
-    lines: list[str], problem: Path, usual: Usual
-) -> None:
-    for line, ran in start_all('"$@" 2>&-', lines).items():
-        assert (ran.code, ran.out) == (LINES[line], usual[line].out), line
+def test_a_closed_stderr_leaves_results_and_codes(problem: Path, usual: Usual) -> None:
+    ran = start(CORE[1], '"$@" 2>&-')
+    assert (ran.code, ran.out) == (1, usual[CORE[1]].out)
 
 
-@core(CORE[1], *SILENT)
-def test_a_closed_stdout_is_an_error_where_there_are_results(
-    lines: list[str], problem: Path
-) -> None:
-    for line, ran in start_all('"$@" >&-', lines).items():
-        expected = 0 if line in SILENT else 2
-        assert ran.code == expected, line
-        if expected and LINES[line] != 2:
-            assert ran.messages[-1] == "error: standard output is closed", line
+def test_a_closed_stdout_is_an_error_where_there_are_results(problem: Path) -> None:
+    ran = start(CORE[1], '"$@" >&-')
+    assert (ran.code, ran.messages[-1]) == (2, "error: standard output is closed")
+    assert start(SILENT, '"$@" >&-').code == 0
 
 
-@core(CORE[1])
-def test_a_stdout_that_is_full_is_an_error_where_there_are_results(
-    lines: list[str], problem: Path
-) -> None:
+def test_a_stdout_that_is_full_is_an_error_where_there_are_results(problem: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("the system has no /dev/full")
-    for line, ran in start_all('"$@" >/dev/full', lines).items():
-        assert ran.code == (0 if line in SILENT else 2), line
-        if LINES[line] != 2 and ran.code:
-            assert ran.messages[-1] == "error: standard output: No space left on device", line
+    ran = start(CORE[1], '"$@" >/dev/full')
+    assert (ran.code, ran.messages[-1]) == (2, "error: standard output: No space left on device")
 
 
-@core(CORE[1])
-def test_a_reader_that_went_away_is_141(lines: list[str], problem: Path, usual: Usual) -> None:
+def test_a_reader_that_went_away_is_141(problem: Path, usual: Usual) -> None:
     # The reader is gone before the program starts.
-    script = 'exec 3> >(exec true); wait $!; "$@" >&3'
-    for line, ran in start_all(script, lines).items():
-        assert ran.code == (141 if usual[line].out else LINES[line]), line
-        assert b"Traceback" not in ran.err
-        if ran.code == 141:
-            assert ran.err == usual[line].err, line
+    ran = start(CORE[1], 'exec 3> >(exec true); wait $!; "$@" >&3')
+    assert (ran.code, ran.err) == (141, usual[CORE[1]].err)
 
 
-@pytest.mark.parametrize(
-    "streams", long_but(["2>&-, <&- >&- 2>&-", ">&-, <&-"], "2>&-, <&- >&- 2>&-")
-)
-def test_a_file_never_becomes_a_closed_stream(streams: str, problem: Path, attncli: Run) -> None:
+def test_a_file_never_becomes_a_closed_stream(problem: Path, attncli: Run) -> None:
     """What a library writes to descriptor 2 must not end in the file that is being saved."""
     program = (
         "import os, pathlib, attncli.cli\n"
@@ -235,9 +156,9 @@ def test_a_file_never_becomes_a_closed_stream(streams: str, problem: Path, attnc
     )
     line = f"compute {QKV} --save context=w.csv -f csv -q"
     expected = attncli(*line.split()).good().out
-    for closed in streams.split(", "):
+    for closed in ("2>&-", "<&- >&- 2>&-"):
         Path("w.csv").unlink(missing_ok=True)
-        start(line, f'"$@" {closed}', environment(), command=[sys.executable, "-c", program])
+        start(line, f'"$@" {closed}', command=[sys.executable, "-c", program])
         assert Path("w.csv").read_bytes() == expected
 
 
@@ -249,20 +170,15 @@ STREAMED = {
 }
 
 
-WAYS = [(line, way) for line in STREAMED for way in ("stdout", "pipe")]
-
-
-@pytest.mark.parametrize(("line", "way"), long_but(WAYS, WAYS[3], WAYS[4]))
-def test_standard_output_and_pipes_are_files_too(line: str, way: str, problem: Path) -> None:
-    if way == "stdout":
-        ran = start(line, '"$@" | cat', environment())
-        assert b"error" not in ran.err
-    else:
-        os.mkfifo("pipe")
-        piped = line.replace("/dev/stdout", "pipe")
-        ran = start(piped, 'cat pipe & "$@" >/dev/null; wait', environment())
-        assert Path("pipe").is_fifo()
+@pytest.mark.parametrize("line", long_but(STREAMED, next(iter(STREAMED))))
+def test_standard_output_and_pipes_are_files_too(line: str, problem: Path) -> None:
+    ran = start(line, '"$@" | cat')
+    assert b"error" not in ran.err
     assert STREAMED[line] in ran.out
+    os.mkfifo("pipe")
+    piped = line.replace("/dev/stdout", "pipe")
+    assert STREAMED[line] in start(piped, 'cat pipe & "$@" >/dev/null; wait').out
+    assert Path("pipe").is_fifo()
 
 
 # Root owns the folder too, but without this power must obey its permissions.
@@ -276,7 +192,7 @@ WRITING = {
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(problem: Path, usual: Usual) -> None:
     powers = [] if os.geteuid() else POWERLESS
-    if powers and start("", '"$@"', environment(), command=[*powers, "true"]).code:
+    if powers and start("", '"$@"', command=[*powers, "true"]).code:
         pytest.skip("root cannot give up its powers here")
     reading = [f"compute {QKV}", f"explain {QKV}"]
     expected = {line: usual[line] for line in reading}
@@ -298,7 +214,7 @@ def test_a_home_that_cannot_be_written_leaves_nothing_behind(problem: Path) -> N
     Path("tmp").mkdir()
     Path("file").touch()
     env = environment(MPLCONFIGDIR=f"{problem}/file/none", TMPDIR=f"{problem}/tmp")
-    ran = start(f"heatmap {QKV} --out w.png", '"$@"', env)
+    ran = start(f"heatmap {QKV} --out w.png", '"$@"', env=env)
     assert (ran.code, ran.err) == (0, b"")
     assert list(Path("tmp").iterdir()) == []
 
@@ -317,15 +233,3 @@ def test_warnings_of_packages_are_not_errors(problem: Path) -> None:
     lines = f"compute {QKV}", f"heatmap {QKV} --out w.svg", f"explain {QKV}", "info q.csv"
     for ran in run_together(lines, command=[*PROGRAM[:-1], program + PROGRAM[-1]]).values():
         assert (ran.code, ran.err) == (0, b""), ran
-
-
-def test_a_defect_is_not_taken_for_a_mismatch(problem: Path) -> None:
-    program = (
-        "import attncli.cli\n"
-        "def _call(argv): raise RuntimeError('a defect')\n"
-        "attncli.cli._call = _call\n"
-        "attncli.cli.main()"
-    )
-    ran = start("compute", '"$@"', environment(), command=[sys.executable, "-c", program])
-    assert ran.code == 2
-    assert b"RuntimeError: a defect" in ran.err

@@ -124,19 +124,6 @@ def test_the_exit_code_tells_the_signal(name: str, sent: signal.Signals, problem
         assert running.wait(LONGEST) == 128 + sent
 
 
-# A signal that arrives while a weak reference calls back, as it does all the time in imports.
-CALLBACK = """
-import os, signal, weakref
-class Thing: pass
-thing = Thing()
-kept = weakref.ref(thing, lambda gone: os.kill(os.getpid(), NUMBER))
-def wait(descriptor):
-    global thing
-    thing = None
-    time.sleep(100)
-"""
-
-
 # A signal while NumPy is imported: a module in C prints it, and raises an error of its own.
 IMPORT = """
 import os, sys
@@ -158,18 +145,6 @@ def test_a_signal_that_becomes_an_import_error_is_one(sent: signal.Signals, prob
     with begin(OUTPUTS["w.npz"], [sys.executable, "-c", program]) as running:
         _, messages = running.communicate(timeout=LONGEST)
     assert (running.returncode, messages) == (128 + sent, b"")
-    assert temporary() == []
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_a_callback_is_not_forgotten(sent: signal.Signals, problem: Path) -> None:
-    callback = CALLBACK.replace("NUMBER", str(int(sent)))
-    program = SLOW.replace("os.fsync = wait", f"{callback}\nos.fsync = wait")
-    with begin(OUTPUTS["w.npz"], [sys.executable, "-c", program]) as running:
-        _, messages = running.communicate(timeout=LONGEST)
-    assert running.returncode == 128 + sent
-    assert messages == b""
-    assert not Path("w.npz").exists()
     assert temporary() == []
 
 
@@ -221,28 +196,6 @@ def test_ended_at_any_moment_nothing_else_is_left(name: str, problem: Path) -> N
         assert b"Traceback" not in messages
         assert temporary() == []
         assert not Path(name).exists() or whole(Path(name))
-
-
-# The program, whose first temporary file is about to be removed when a signal comes.
-LATE = """
-import os, pathlib, signal
-from attncli.cli import main
-unlink, removed = pathlib.Path.unlink, []
-def late(path, *words, **more):
-    if path.name.startswith(".attncli") and not removed:
-        removed.append(path)
-        os.kill(os.getpid(), signal.SIGTERM)
-    unlink(path, *words, **more)
-pathlib.Path.unlink = late
-main()
-"""
-
-
-def test_a_signal_while_a_temporary_file_is_removed_leaves_none(problem: Path) -> None:
-    with begin(OUTPUTS["w.npy"], [sys.executable, "-c", LATE]) as running:
-        _, messages = running.communicate(timeout=LONGEST)
-    assert (running.returncode, messages) == (143, b"")
-    assert temporary() == []
 
 
 def test_two_saves_appear_together(problem: Path) -> None:

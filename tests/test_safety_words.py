@@ -7,17 +7,15 @@ import json
 import re
 import xml.etree.ElementTree as ET
 import zlib
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from process import Ran, environment, long_but
+from process import Run, environment, long_but
 from terminal import SGR, show
 from together import run_together
 
-Run = Callable[..., Ran]
 # What a terminal, Rich, LaTeX, HTML, YAML or a spreadsheet might obey.
 EVIL = [
     "\x1b[31mred\x1b[0m",
@@ -259,15 +257,6 @@ def test_names_of_members_are_words(turn: int, folder: Path, attncli: Run) -> No
         ran = attncli(*line, file + member)
         assert ran.code in {0, 1, 2}
         assert OBEYED.findall(ran.text + ran.err.decode()) == [], (line, file, member)
-
-
-def test_labels_of_a_csv_are_words_for_spreadsheets_and_terminals(
-    folder: Path, attncli: Run
-) -> None:
-    Path("k.csv").write_text(",a,b\n\x1b[31mx,1,2\n[/b],3,4\n\u202ez,5,6\n")
-    Path("q.csv").write_text("1,2\n")
-    for line in ("compute q.csv k.csv", "heatmap q.csv k.csv", "explain q.csv k.csv", "info k.csv"):
-        assert OBEYED.findall(attncli(*line.split()).good().text) == []
 
 
 def test_an_evil_environment_is_no_way_in(tutorial: Path) -> None:

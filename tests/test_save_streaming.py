@@ -132,21 +132,12 @@ def test_the_array_takes_no_memory_of_its_own(tmp_path):
     assert np.load(tmp_path / "w.npy", mmap_mode="r")[1023, 8191] == 896
 
 
-HELD_NOWHERE = """
-import attncli.cli.output
-attncli.cli.output._HELD_CELLS = 0
-from attncli.cli import main
-main()
-"""
-
-
-def test_a_large_output_that_is_saved_twice_is_whole_in_both_files(tmp_path):
-    arrays = np.random.default_rng(0).standard_normal((2, 6, 4))
-    for name, array in zip("qk", arrays, strict=True):
-        np.save(tmp_path / f"{name}.npy", array)
-    words = ["compute", "q.npy", "k.npy", "--show", "lse"]
-    words += ["--save", "weights=a.npy", "--save", "weights=b.npy"]
-    subprocess.run([sys.executable, "-c", HELD_NOWHERE, *words], cwd=tmp_path, check=True)
-    right = attention(*arrays).weights
+def test_a_large_output_that_is_saved_twice_is_whole_in_both_files(folder, attncli):
+    query, key = np.random.default_rng(0).standard_normal((2, 4200, 4), np.float32)
+    np.save("q.npy", query)
+    np.save("k.npy", key)
+    saves = ["--save", "weights=a.npy", "--save", "weights=b.npy"]
+    attncli("compute", "q.npy", "k.npy", "--show", "lse", *saves).good()
+    right = attention(query[::100], key).weights
     for file in ("a.npy", "b.npy"):
-        np.testing.assert_allclose(np.load(tmp_path / file), right, rtol=1e-12)
+        np.testing.assert_allclose(np.load(file)[::100], right, rtol=1e-4)

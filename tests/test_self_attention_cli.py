@@ -12,9 +12,6 @@ from oracle import attention_oracle
 from piping import piped
 from process import ROOT
 
-from attncli import UsageError, solve
-from attncli.gather.load import load
-
 SAMPLES = ROOT / "samples"
 MINILM = SAMPLES / "minilm"
 CHECKPOINT = str(ROOT / "tests/data/minilm/attention.safetensors")
@@ -115,14 +112,6 @@ def test_embeddings_from_a_pipe(matrices, attncli):
     close(ran.good().json, expected(matrices, bias=False))
 
 
-def test_labels_of_x_name_queries_and_keys(matrices, attncli):
-    write_csv("x.csv", matrices["x"], ["I", "[pad]", "saw", "the", "cat"])
-    ran = attncli("compute", "x.csv", *WEIGHTS, "--show", "weights").good()
-    assert ran.text.splitlines()[1].split() == ["I", "[pad]", "saw", "the", "cat"]
-    answer = attncli("compute", "x.csv", *WEIGHTS, "--format", "json").good().json
-    assert answer["query_labels"] == answer["key_labels"] == ["I", "[pad]", "saw", "the", "cat"]
-
-
 @pytest.mark.parametrize("form", ["yaml", "json", "npz"])
 def test_problem_file(matrices, folder, attncli, form):
     names = ["x", *(f"{kind}{c}" for kind in "wb" for c in LETTERS), "wo", "bo"]
@@ -188,26 +177,15 @@ AVERAGED = ["x.csv", *WEIGHTS, "--heads", "2", "--average-heads"]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["heatmap", *AVERAGED, "--what", "scores"],
-            "--average-heads averages weights, not scores",
-        ),
         (["compute", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
-        (["heatmap", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
         (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),
         (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),
-        (
-            ["compute", "x.csv", "--wq", "wo.csv", *WEIGHTS[2:]],
-            "(wo.csv): expected 4 rows",
-        ),
         (["compute", "x.csv", *WEIGHTS, "--layout", "hsd"], "layout 'hsd' does not fit embeddings"),
         (
             ["compute", "x.csv", "--checkpoint", "x.csv"],
             "x.csv: expected a checkpoint of named weights; found",
         ),
-        (["compute", "x.csv", "--checkpoint", "no.npz"], "no.npz does not exist"),
         (["compute", "x.csv", "--positions", "sinusoidal"], "x.csv"),
-        (["compute", "x.csv", *WEIGHTS, "--heads", "4"], "projected from x.csv"),
     ],
 )
 def test_errors(matrices, attncli, monkeypatch, arguments, words):
@@ -218,27 +196,13 @@ def test_errors(matrices, attncli, monkeypatch, arguments, words):
     assert words in ran.messages[0], ran.messages
 
 
-@pytest.mark.parametrize("where", ["options", "problem.json"])
-def test_weights_as_linear_layers_store_them(matrices, attncli, where):
+def test_weights_as_linear_layers_store_them(matrices, attncli):
     for name in ("wq", "wk", "wv", "wo"):
         write_csv(f"{name}.csv", matrices[name].T)
     words = ["x.csv", *WEIGHTS, *BIASES, *OUTPUT, "--transposed"]
-    if where == "problem.json":
-        files = {name: f"{name}.csv" for name in matrices if name != "memory"}
-        Path(where).write_text(json.dumps({**files, "transposed": True}))
-        words = [where]
     wanted = expected(matrices)
     wanted["context"] = linear(wanted["context"], matrices["wo"], matrices["bo"])
     close(attncli("compute", *words, "-f", "json").good().json, wanted)
-
-
-def test_load_takes_arrays_paths_and_labels(matrices):
-    weights = {f"w{c}": matrices[f"w{c}"] for c in LETTERS}
-    problem = load(Path("x.csv"), **weights, tokens=("a", "b", "c", "d", "e"))
-    close(vars(solve(problem)), expected(matrices, bias=False))
-    assert problem.query_labels == problem.key_labels == ("a", "b", "c", "d", "e")
-    with pytest.raises(UsageError, match="found a single array"):
-        load("x.csv")
 
 
 # --- one head of several, and the exact answer --------------------------------------------
@@ -300,12 +264,3 @@ def test_query_key_and_value_are_shown_as_they_were_projected(matrices, attncli)
     ).good()
     for name, array in made.items():
         np.testing.assert_allclose(shown.json[name], array, rtol=0, atol=1e-12)
-    line = ["compute", "x.csv", *WEIGHTS, "--tokens", "a,b,c,d,e"]
-    table = attncli(*line, "--show", "key,weights", "--save", "value=v.npy").good().text
-    title, heading, _rule, first = table.splitlines()[:4]
-    assert (title, heading.split()) == ("key", ["0", "1", "2", "3", "4", "5"])
-    expected = linear(matrices["x"], matrices["wk"], None)[0]
-    assert first.split() == ["a", *(f"{number:.4f}" for number in expected)]
-    assert "weights" in table
-    value = linear(matrices["x"], matrices["wv"], None)
-    np.testing.assert_allclose(np.load("v.npy"), value, rtol=0, atol=1e-12)

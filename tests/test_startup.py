@@ -110,10 +110,6 @@ def test_blas_starts_no_threads_of_its_own_unless_told_to() -> None:
     assert blas_threads(OPENBLAS_NUM_THREADS="2") == "2"
 
 
-def test_tables_import_no_pictures(tutorial: Path) -> None:
-    assert imported("compute", "q.csv", "k.csv") - {"threadpoolctl"} == {"numpy", "rich"}
-
-
 def test_pictures_in_the_terminal_need_no_matplotlib(tutorial: Path) -> None:
     assert "matplotlib" not in imported("heatmap", "q.csv", "k.csv")
 

@@ -19,9 +19,7 @@ from attncli.explanation.explaining import explain
 from attncli.explanation.formulas import name_of
 from attncli.explanation.mapping import as_dict
 from attncli.explanation.markdown import as_markdown
-from attncli.view.color import blues
 from attncli.view.limits import Limits
-from attncli.view.markdown import words
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 
@@ -113,8 +111,6 @@ def formulas(text):
     "options",
     [
         {},
-        {"scale": 1},
-        {"scale": -0.3},
         {"softcap": 0.7},
         {"softcap": 2.0, "bias": [0.5, -0.25, 1.0], "alibi_slopes": [0.25]},
         {"causal": True, "causal_align": "top-left"},
@@ -140,18 +136,6 @@ def test_every_formula_in_the_text_is_true(options, width):
         assert values == pytest.approx([values[-1]] * len(values), rel=1e-6, abs=1e-7)
         checked += len(values) - 1
     assert checked >= 8
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_formulas_that_are_cut_still_add_up(width):
-    random = np.random.default_rng(2)
-    q, k, v = (random.normal(size=(n, 64)) for n in (1, 30, 30))
-    way = explain(pose(q, k, v, scale=1), query=0, keys=5)
-    text = as_text(way, width=width, digits=9)
-    assert "more)" in text
-    for _, sides in formulas(text):
-        values = [value_of(side) for side in sides]
-        assert values == pytest.approx([values[-1]] * len(values), rel=1e-6, abs=1e-6)
 
 
 @given(problem=problems(), data=st.data())
@@ -182,17 +166,6 @@ def test_hostile_labels_and_every_step_fit(width, color):
     assert any("[/b]" in line for line in lines)
 
 
-def test_the_tutorial_reads_as_a_teacher_writes_it():
-    text = as_text(
-        tutorial(query_labels=["cat", "dog"], key_labels=["the", "mat", "sat"]), width=80
-    )
-    assert "How query 0 “cat” attends · 3 keys · float64" in text
-    assert "score(cat → mat) = (1·1 + 0·1 + 1·0) / √3 = 1 / 1.7321 = 0.5774" in text
-    assert "weight = exp(score - 1.1547) / denominator" in text
-    assert "weight(the) = 1 / 2.1228 = 0.4711" in text
-    assert "context[0] = 0.4711·1 + 0.2645·3 + 0.2645·5 = 2.5868" in text
-
-
 def table_lines(text):
     """Return the lines of the table: headings, rule, rows."""
     lines = text.splitlines()
@@ -205,37 +178,11 @@ def table_rows(text):
     return table_lines(text)[2:]
 
 
-def test_bars_are_as_long_as_weights_and_the_strongest_is_full():
-    way = explain(pose([[1.0]], [[0.0], [math.log(4)], [math.log(2)]], scale=1), query=0)
-    text = as_text(way, width=120)
-    assert [row.count("█") for row in table_rows(text)] == [8, 32, 16, 0]
-    # The weights are 1, 4 and 2 sevenths.
-    assert f"bars: the longest is {4 / 7:.4f}" in text
-
-
-def test_stronger_keys_are_darker_blue():
-    shown = drawn(tutorial(scale=3), 80, "truecolor").export_text(styles=True)
-    weights = [step.weight for step in tutorial(scale=3).steps]
-    codes = [";".join(map(str, blues(0.4 + 0.4 * weight))) for weight in weights]
-    assert all(f"38;2;{code}m" in shown for code in codes)
-    assert len(set(codes[:2])) == 2
-
-
 def test_a_blind_query_says_so():
     way = tutorial(mask=np.zeros((2, 3)))
     assert "this query sees no key, so every weight is 0" in as_text(way)
     assert "This query sees no key" in as_markdown(way)
     assert "context[0] = 0\n" in as_text(way)
-
-
-def test_narrow_terminals_lose_columns_and_never_the_weight():
-    texts = {width: as_text(everything(), width=width) for width in (40, 60, 200)}
-    header = {width: table_lines(text)[0].split() for width, text in texts.items()}
-    full = ["key", "raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight"]
-    assert header[200] == full
-    for width in (40, 60):
-        assert [x for x in full if x in header[width]] == header[width]
-        assert header[width][-1] == "weight"
 
 
 def test_the_dictionary_holds_exact_numbers_and_none_for_minus_infinity():
@@ -278,15 +225,6 @@ def test_latex_of_any_label_is_balanced_and_closes_no_formula(label):
     assert depth == 0
     assert "$" not in plain
     assert not re.search(r"<\w|[`*\x00-\x1f]", latex)
-
-
-def test_markdown_of_labels_renders_as_the_label():
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
-    for label in LATIN:
-        table = f"| key |\n|---|\n| {words(label)} |\n"
-        cell = [token for token in parser.parse(table) if token.type == "inline"][-1]
-        shown = "".join(child.content for child in cell.children)
-        assert shown == label.replace("\x1b", "\\x1b").replace("\n", "\\x0a")
 
 
 KINDS = {
@@ -338,47 +276,12 @@ def test_the_output_of_a_layer_and_each_score_in_the_text(kind, heads):
         assert float(norm) == pytest.approx(math.dist(way.given, [0] * 4))
 
 
-def test_the_sum_of_the_weights_counts_the_sink():
-    problem = pose([[1.0]], [[1.0], [2.0]], [[1.0], [2.0]], sinks=[1.0])
-    row = next(line for line in str(explain(problem, query=0)).splitlines() if line[:3] == "sum")
-    assert row.split()[-1] == "1.0000"
-
-
-@pytest.mark.parametrize("number", [7.038531e-26, 9.007199e15, 1e-45, 3.4e38])
-def test_json_of_float32_is_read_back_as_the_same_number(number):
-    for near in (0, np.inf):
-        value = np.nextafter(np.float32(number), np.float32(near))
-        problem = pose(np.ones((1, 1), "f4"), np.ones((1, 1), "f4"), value[None, None])
-        told = json.loads(json.dumps(as_dict(explain(problem, query=0))))
-        assert np.float32(told["context"][0]) == value
-
-
-def test_json_of_very_many_keys_tells_the_strongest(folder, attncli):
-    for count, told in ((1000, 1000), (1001, 12)):
-        np.save("k.npy", np.random.default_rng(0).normal(size=(count, 1)))
-        found = attncli("explain", "k.npy", "k.npy", "-f", "json").good().json
-        assert (len(found["keys"]), found["key_count"]) == (told, count)
-
-
 def test_hidden_keys_say_why_and_show_no_arithmetic():
     way = tutorial(causal=True, causal_align="top-left")
     text, why = as_text(way, width=80), "idden by causal: key 1 comes after position 0"
     assert f"score(q0 → k1) = -inf, h{why}" in text
     assert table_rows(text)[1].split() == ["k1", "-inf", "hidden", "by", "causal"]
     assert f"H{why}." in as_markdown(way)
-
-
-def test_keys_that_are_not_listed_are_counted():
-    """Of 6 keys that are hidden by the mask, 4 are behind the query, too; so are 2 more."""
-    q = np.ones((10, 2))
-    way = explain(pose(q, q, q, causal=True, mask=(np.arange(10) < 4)[None]), query=5, keys=1)
-    told = "more hidden: 6 by mask, 4 by causal (some by several rules)"
-    assert told in as_text(way, width=100)
-    assert "6 by mask, 4 by causal" in as_markdown(way)
-    way = explain(pose(np.ones((1, 2)), np.ones((1200, 2))), query=0, keys=1)
-    for text in (as_text(way), as_markdown(way)):
-        assert "1,200 keys" in text
-        assert "1,199 more" in text
 
 
 def test_markdown_and_text_are_written_from_the_same_formulas():
@@ -411,35 +314,6 @@ def test_a_projection_its_bias_and_a_position_are_worked_out():
     assert placed.given == pytest.approx([x[0] * 0.5 + x[1] * 3 + 10, x[0] - 2 * x[1] + 20])
     made = as_dict(way)["query"]["made"]
     assert (made["embedding"], made["columns"], made["bias"]) == ([2, -1], [0, 0], [10])
-
-
-def test_a_normed_query_is_worked_out():
-    given = {"x": [[3.0, 4.0]], "wq": np.eye(2), "wk": np.eye(2), "q_norm": [2.0, 1.0]}
-    way = explain(load(**given), query=0)
-    rms = math.sqrt((9 + 16) / 2 + 1e-6)
-    assert f"q[0] = 3 / {rms:.4f} · 2 = {3 / rms * 2:.4f}" in as_text(way)
-    assert rf"\frac{{3}}{{{rms:.4f}}} \cdot 2 = {3 / rms * 2:.4f}" in as_markdown(way)
-
-
-def test_wide_sums_keep_their_largest_terms():
-    random = np.random.default_rng(0)
-    x, *weights = (random.normal(size=shape) for shape in [(5, 300)] + [(300, 64)] * 3)
-    way = explain(load(x=x, **dict(zip(("wq", "wk", "wv"), weights, strict=True))), query=4)
-    for width in (40, 80, 200):
-        text = as_text(way, width=width)
-        assert max(map(cell_len, text.splitlines())) <= width
-    sums = [line for line in text.splitlines() if line.strip().startswith("q[")]
-    assert len(sums) == 4
-    for column, line in enumerate(sums):
-        kept = [int(index) for index in re.findall(r"\(x(\d+)\)", line)]
-        products = np.abs(x[4] * weights[0][:, column])
-        assert set(kept) == {*np.argsort(-products)[: len(kept)]}
-        assert f"({300 - len(kept)} more)" in text
-    markdown = unbroken(as_markdown(way))
-    for step in way.steps:
-        strongest = int(np.argmax(np.abs(step.products)))
-        assert f"_{{d_{{{strongest}}}}}" in markdown
-    assert "\\\\" not in markdown.replace("\\_", "")
 
 
 def test_the_rotation_of_the_first_pair_is_worked_out():

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from process import COMMAND, environment, measured
 
-import attncli
-
 pytestmark = pytest.mark.dask
 pytest.importorskip("dask")
 zarr = pytest.importorskip("zarr")
@@ -155,9 +153,3 @@ def test_without_zarr_it_is_one_line(folder, attncli, monkeypatch):
     ran = attncli("info", "g.zarr")
     assert ran.code == 2
     assert "pip install" in ran.messages[-1]
-
-
-def test_python_takes_a_group(folder):
-    group("g.zarr", {"query": QUERY, "key": KEY, "value": VALUE})
-    answer = attncli.solve(attncli.load("g.zarr"), "context")
-    np.testing.assert_allclose(answer.context, by_hand()[0], rtol=1e-11, atol=1e-12)

@@ -1,6 +1,6 @@
 """How fast the engine is and what it holds, beside torch, the formula and the bare products.
 
-Run as ``python tests/bench/engine.py [--against REV] [--only TEXT] [table memory growth tiny]``.
+Run as ``python tests/bench/engine.py [--against REV] [--only TEXT] [table memory tiny]``.
 The ways to do a work are timed in turn in separate processes, two threads each, and
 medians are printed. ``--against REV`` times our engine of an earlier commit, too; ``--write``
 puts the table into README.md; ``--long`` measures memory at 131,072 queries too, over a
@@ -159,15 +159,6 @@ def memory(lengths):
         )
 
 
-def growth():
-    print("time for a longer L = S, context of one head of width 64, float32")
-    base = None
-    for length in (2048, 4096, 8192, 16384):
-        seconds = statistics.median(one_run(length)[0] for _ in range(RUNS))
-        base = base or seconds
-        print(f"{length:9}{seconds * 1e3:9.1f} ms {seconds / base:7.1f} x", flush=True)
-
-
 def tiny():
     """Print how much more than the formula a call costs where there is nothing to compute."""
     from attncli import attention
@@ -194,7 +185,7 @@ def compare(options, threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", default=["table", "memory", "growth", "tiny"])
+    parser.add_argument("parts", nargs="*", default=["table", "memory", "tiny"])
     parser.add_argument("--only", default="", help="works whose title or sizes hold this")
     parser.add_argument("--long", action="store_true", help="memory at 131,072 queries too")
     parser.add_argument("--cpu", action="store_true", help="processor time, one thread each")
@@ -207,7 +198,6 @@ def main():
     parts = {
         "table": lambda: compare(options, threads),
         "memory": lambda: memory([8192, 32768] + [131072] * options.long),
-        "growth": growth,
         "tiny": tiny,
     }
     for part in options.parts:

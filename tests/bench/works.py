@@ -18,29 +18,7 @@ THREADS = int(os.environ.get("BENCH_THREADS", "2"))
 
 @dataclass(frozen=True)
 class Work:
-    """One row of the table.
-
-    Attributes
-    ----------
-    title : str
-    rival : str
-        What stands against ours: a name of `WAYS`.
-    heads, groups, queries, keys, width : int
-    dtype : str
-    causal : bool
-    window : int or None
-        Keys that a query sees before itself.
-    weights : bool
-        Whether weights are computed beside the context.
-    rule : str
-        ``mask``, ``bias`` or ``ALiBi``; torch gets it as a mask.
-    heat : float
-        Multiplies the queries.
-    goal : float or None
-        What ours / rival should not exceed.
-    floor : str
-        The bare products: a name of `WAYS`.
-    """
+    """One row of the table: the rival and the floor are names of `WAYS`."""
 
     title: str
     rival: str
@@ -51,11 +29,11 @@ class Work:
     dtype: str = "float32"
     groups: int = 0
     causal: bool = False
-    window: int | None = None
-    weights: bool = False
-    rule: str = ""
-    heat: float = 1.0
-    goal: float | None = None
+    window: int | None = None  # keys that a query sees before itself
+    weights: bool = False  # beside the context
+    rule: str = ""  # mask, bias or ALiBi; torch gets it as a mask
+    heat: float = 1.0  # multiplies the queries
+    goal: float | None = None  # what ours / rival should not exceed
     floor: str = "products"
 
     @property
