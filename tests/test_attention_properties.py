@@ -10,7 +10,7 @@ from nearness import assert_near
 from oracle import attention_oracle
 from strategies import near_tile_edges, problems
 
-from attncli import attention
+from attncli import DataError, attention
 from attncli.numerics.dtypes import as_bfloat16
 
 pytestmark = [
@@ -141,25 +141,6 @@ class TestBeyondOneTile:
         dtype = computing_dtype(problem, None)
         assert_matches(answer, attention_oracle(*qkv, **options), qkv[2], dtype, outputs)
 
-    @pytest.mark.parametrize("options", [{}, {"causal": True, "causal_align": "bottom-right"}])
-    @pytest.mark.parametrize("groups", [1, 2, 4])
-    def test_of_one_new_query(self, groups, options):
-        # A step of decoding: all heads that share a key at once, each batch entry by itself.
-        random = np.random.default_rng(groups)
-        query = random.standard_normal((2, 4, 1, 32))
-        key, value = random.standard_normal((2, 2, groups, 12_000, 32))
-        outputs = ("weights", "context", "lse")
-        answer = attention(query, key, value, outputs=outputs, **options)
-        for b, h in np.ndindex(2, 4):
-            g = h * groups // 4
-            scores = (key[b, g] * query[b, h]).sum(-1) / np.sqrt(32)
-            powers = np.exp(scores)
-            weights = powers / powers.sum()
-            assert_near(answer.weights[b, h, 0], weights, rtol=1e-12)
-            context = (weights[:, None] * value[b, g]).sum(0)
-            assert_near(answer.context[b, h, 0], context, atol=1e-14)
-            assert_near(answer.lse[b, h, 0], np.log(powers.sum()), rtol=1e-13)
-
 
 class TestDtypes:
     @pytest.mark.parametrize(
@@ -194,6 +175,21 @@ class TestDtypes:
         qkv = [x.astype(given) for x in random_problem()]
         answer = attention(*qkv, precision=precision, outputs=OUTPUTS)
         assert_matches(answer, attention_oracle(*qkv), qkv[2], precision)
+
+    def test_every_float16_is_widened_exactly(self):
+        # One key takes the whole weight, so that the context is its value.
+        every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+        finite = every[np.isfinite(every)]
+        for value in (finite[None], np.asfortranarray(np.tile(finite, (2, 1)))[1:]):
+            context = attention(np.ones((1, 1)), np.ones((1, 1)), value).context
+            np.testing.assert_array_equal(context, value.astype(np.float64))
+
+    @pytest.mark.parametrize("index", [0, 2**19 - 1, 400_000])
+    def test_a_half_that_is_not_finite_is_found(self, index):
+        value = np.zeros((1, 2**19), np.float16)
+        value[0, index] = np.nan
+        with pytest.raises(DataError, match=rf"value: .* found nan at index \(0, {index}\)"):
+            attention(np.ones((1, 1)), np.ones((1, 1)), value)
 
     def test_inputs_stay_as_they_were(self):
         qkv = random_problem()

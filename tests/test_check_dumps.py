@@ -81,12 +81,6 @@ def test_what_makes_no_sense_of_many_files_is_refused(dumps, attncli, words):
     assert (ran.code, ran.err.startswith(b"error: ")) == (2, True)
 
 
-@pytest.mark.parametrize("words", [("nodir",), ("dumps", "nodir"), ("dumps/a-right.npz", "no.npz")])
-def test_a_folder_that_does_not_exist_is_said_to(dumps, attncli, words):
-    ran = attncli("check", *words, "--causal")
-    assert (ran.code, ran.messages[0]) == (2, f"error: {words[-1]} does not exist")
-
-
 def test_two_files_beside_each_other(folder, attncli):
     arrays = problem(3)
     for name, array in arrays.items():

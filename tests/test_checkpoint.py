@@ -11,8 +11,7 @@ import pytest
 from oracle import attention_oracle
 from process import measured
 
-from attncli import AttnWarning, InputError, ShapeError, UsageError, solve
-from attncli.checkpoints.layers import choose_layer
+from attncli import AttnWarning, ShapeError, UsageError, solve
 from attncli.checkpoints.names import find_layers
 from attncli.gather.load import load
 
@@ -220,15 +219,6 @@ def test_family_gives_what_its_matrices_give(name):
     np.testing.assert_allclose(answer.context, context, rtol=0, atol=5e-5)
 
 
-def test_sinks_belong_to_the_layer_and_say_the_heads():
-    parts, store, _ = FAMILIES["Llama"]
-    sinks = drawn(6, HEADS)
-    write(Path("m.safetensors"), store(parts) | {"self_attn.sinks": sinks})
-    answer = solve(load("x.npy", checkpoint="m.safetensors"))
-    weights, _ = parts.answer(X, sinks=sinks.tolist())
-    np.testing.assert_allclose(answer.weights, weights, rtol=0, atol=5e-6)
-
-
 @pytest.mark.parametrize("name", ["Llama", "GPT-2", "MPT"])
 @pytest.mark.parametrize("files", [1, 3])
 def test_a_layer_without_its_output_projection(name, files):
@@ -256,21 +246,6 @@ def test_prefix_chooses_a_layer():
     )
     with pytest.raises(UsageError, match=r"within 'encoder\.layer\.11'; found none"):
         load("x.npy", checkpoint="m.safetensors#encoder.layer.11", heads=HEADS)
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (("q_a_layernorm", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"), "latent"),
-        (("query_proj", "key_proj", "value_proj", "pos_key_proj"), "disentangled"),
-    ],
-)
-def test_layers_whose_scores_no_projections_make_are_not_to_be_given_one_by_one(names, words):
-    members = [f"layers.0.self_attn.{name}.weight" for name in names]
-    with pytest.raises(InputError, match="holds no attention layer") as caught:
-        choose_layer(members, None, "m")
-    assert f"its attention is {words}" in caught.value.hint
-    assert "--wq" not in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -198,16 +198,6 @@ def test_one_error_line_a_hint_and_exit_code_2(line: str, wrong: Path, attncli: 
     assert sorted(path.name for path in wrong.iterdir()) == before
 
 
-def test_the_option_is_named_where_the_command_line_said_it(wrong: Path, attncli: Run) -> None:
-    """A problem file has its own names, also beside options of a like kind."""
-    (wrong / "p.yaml").write_text("query: [[1]]\nkey: [[1]]\nmask: [[2]]\n")
-    assert attncli("compute", "p.yaml").messages[0].startswith("error: mask (p.yaml#mask)")
-    assert attncli("compute", "p.yaml", "--causal").messages[0].startswith("error: mask (p.yaml")
-    for words in (["--mask", "two.csv"], ["--mask=two.csv"]):
-        error = attncli("compute", "q.csv", "k.csv", "v.csv", *words).messages[0]
-        assert error.startswith("error: --mask (two.csv)")
-
-
 def test_a_defect_takes_one_line_that_says_where_to_report_it(
     tutorial: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

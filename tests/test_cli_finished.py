@@ -137,19 +137,6 @@ def test_they_are_shown_as_they_are(problem: Path, attncli: Run) -> None:
     assert attncli(*batched, "-f", "json").good().json["layout"] == "bsd"
 
 
-def test_so_is_the_mean_of_their_heads(problem: Path, attncli: Run) -> None:
-    weights = np.load("w.npy")
-    words = ("compute", "w.npy", "--show", "weights", "--average-heads")
-    assert "weights · batch 1 · mean of the heads\n" in attncli(*words).good().text
-    mean = attncli(*words, "-f", "json").good().json["weights"]
-    np.testing.assert_allclose(mean, weights.mean(axis=1), atol=1e-15)
-    some = attncli(*words, "--head", "0,2", "-f", "json").good().json["weights"]
-    np.testing.assert_allclose(some, weights[:, [0, 2]].mean(axis=1), atol=1e-15)
-    np.save("one.npy", weights[0, 0])
-    ran = attncli("compute", "one.npy", "--show", "weights", "--average-heads")
-    assert "there is no head axis to average" in ran.messages[0]
-
-
 @pytest.mark.parametrize(
     ("words", "beside"),
     [

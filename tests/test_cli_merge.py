@@ -41,24 +41,6 @@ def test_parts_give_the_whole(parts, attncli):
     assert (np.load("lse.npy") == whole()[1]).all()
 
 
-@pytest.mark.parametrize(
-    ("layout", "turn", "back"),
-    [
-        (["--layout", "bshd"], lambda c: c.swapaxes(1, 2), lambda c: c.swapaxes(1, 2)),
-        (
-            [],
-            lambda c: c.swapaxes(1, 2).reshape(2, 5, 12),
-            lambda c: c.reshape(2, 5, 3, 4).swapaxes(1, 2),
-        ),
-    ],
-)
-def test_axes_are_those_of_the_parts(layout, turn, back, parts, attncli):
-    attncli("merge", *parts(turn=turn), *layout, "--save", "whole.npz").good()
-    context, lse = whole()
-    np.testing.assert_allclose(back(context), softmax(slice(0, 12))[0], rtol=1e-12)
-    assert lse.shape == (2, 3, 5)
-
-
 @pytest.mark.parametrize("every", [False, True])
 def test_sinks_count_once(every, parts, attncli):
     words = ["--sinks", ",".join(map(str, SINKS)), *(["--sinks-in", "every"] if every else [])]

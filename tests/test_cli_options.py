@@ -152,32 +152,6 @@ def test_layout_names_the_axes(layout: str, arrays: Path, attncli: Run) -> None:
     np.testing.assert_allclose(ran.json["context"], expected["context"], rtol=1e-12)
 
 
-def test_embeddings_are_projected_by_weights_and_biases(folder: Path, attncli: Run) -> None:
-    x, out = random.normal(size=(4, 6)), random.normal(size=(3, 5))
-    w = {name: random.normal(size=(6, 3)) for name in "qkv"}
-    b = {name: random.normal(size=3) for name in "qkv"}
-    np.save("x.npy", x)
-    words = ["--wo", "wo.npy"]
-    np.save("wo.npy", out)
-    for name in "qkv":
-        np.save(f"w{name}.npy", w[name])
-        np.save(f"b{name}.npy", b[name])
-        words += [f"--w{name}", f"w{name}.npy", f"--b{name}", f"b{name}.npy"]
-    found = attncli("compute", "x.npy", *words, "-f", "json").good().json
-    expected = attention_oracle(*(x @ w[name] + b[name] for name in "qkv"))
-    np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-10)
-    np.testing.assert_allclose(found["context"], expected["context"] @ out, rtol=1e-10)
-
-
-def test_dtype_reads_two_byte_elements_as_bfloat16(folder: Path, attncli: Run) -> None:
-    bits = np.array([[0x3F80, 0xBF80], [0x4000, 0x0000]], "<u2")  # 1, −1, 2, 0
-    np.save("b.npy", bits.view("V2"))
-    ran = attncli("compute", "b.npy", "b.npy", "--dtype", "bfloat16", "--format", "json")
-    numbers = [[1, -1], [2, 0]]
-    expected = attention_oracle(numbers, numbers, numbers)["weights"]
-    np.testing.assert_allclose(ran.good().json["weights"], expected, rtol=1e-6)
-
-
 def test_precision_says_what_is_computed_in(folder: Path, attncli: Run) -> None:
     np.save("q.npy", np.ones((1, 2), np.float32))
     for word, dtype in (("float32", "<f4"), ("float64", "<f8")):

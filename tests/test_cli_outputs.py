@@ -210,16 +210,6 @@ def test_a_spreadsheet_may_have_the_labels(folder: Path, attncli: Run) -> None:
     assert attncli(*problem, "-f", "csv").good().out.count(b",") == 3
 
 
-@pytest.mark.parametrize("words", [(), ("-f", "json"), ("--save", "w.npy")])
-def test_labels_are_for_tables_of_numbers(
-    words: tuple[str, ...], tutorial: Path, attncli: Run
-) -> None:
-    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--with-labels", *words)
-    assert ran.code == 2
-    assert ran.messages[0].startswith("error: --with-labels is for CSV and TSV")
-    assert not Path("w.npy").exists()
-
-
 def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncli):
     np.save("x.npy", np.ones((2, 2)))
     Path("old.npy").write_bytes(b"old")

@@ -114,22 +114,6 @@ def test_ascii_errors_escape_what_they_cannot_show(tutorial: Path) -> None:
     assert ran.messages[0].startswith("error: ")
 
 
-def test_many_runs_at_once_do_not_disturb_each_other(tutorial: Path) -> None:
-    runs = [
-        subprocess.Popen(
-            [*COMMAND, "compute", "q.csv", "k.csv", "v.csv", "--save", "out.csv", "-q"],
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        for _ in range(3)
-    ]
-    assert [process.communicate(timeout=60)[1] for process in runs] == [b""] * 3
-    assert [process.returncode for process in runs] == [0] * 3
-    assert sorted(path.stem for path in tutorial.iterdir()) == ["k", "out", "q", "v"]
-
-
 def test_results_may_be_added_to_a_file(tutorial: Path) -> None:
     Path("w.npz").write_bytes(b"before")
     done = shell('"$@" compute q.csv k.csv v.csv --format npz >> w.npz')

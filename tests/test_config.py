@@ -251,10 +251,8 @@ LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embedding
             "multiplies only the rotated part of query and key, by 1.13863",
         ),
         (LLAMA | {"rope_scaling": YARN | {"attention_factor": 1e200}}, "expected a number near 1"),
-        ({"model_type": "gpt_neo", "attention_types": [3]}, "expected lists of kinds and times"),
         (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
         (LLAMA | {"rope_scaling": {"type": "ntk"}}, "does not know the rotary embedding 'ntk'"),
-        (LLAMA | {"rope_scaling": LONG}, "short_factor: expected 2 numbers; found None"),
         (
             LLAMA | {"rope_scaling": LONG | {"short_factor": [1.0]}},
             "short_factor: expected 2 numbers; found 1",
@@ -312,28 +310,6 @@ def test_any_entries_give_options_or_an_error(kind, entries, scaled, scaling):
         assert all(value is not None for value in options.values())
 
 
-class TestBesideOptions:
-    """What an option says is not taken from the configuration."""
-
-    def problem(self, name, config_of, **options):
-        entries, config, layers = recorded(name)
-        return attncli.load(
-            x=entries[f"{layers[0]}|x"],
-            checkpoint=checkpoint_of(name, layers, layers[0]),
-            config=config_of(config),
-            **options,
-        )
-
-    def test_numbers_and_rules(self, config_of):
-        problem = self.problem(
-            "gemma2", config_of, scale=1, softcap=9, window="none", heads=2, kv_heads=1
-        )
-        assert (problem.scale, problem.softcap) == (1, 9)
-        assert problem.visible.window == (None, None)
-        assert problem.shape[1] == 2
-        assert problem.visible.causal
-
-
 class TestWithout:
     """What a configuration says may be left out, as entries of a problem file may."""
 
@@ -364,14 +340,6 @@ class TestWithout:
         assert not problem.visible.causal
         with pytest.raises(AttnError, match="no 'bias' to leave out"):
             attncli.load("p.json", without="softcap,bias", **options)
-
-    @pytest.mark.parametrize(
-        ("left", "hint"), [("softcap", "heads"), ("causl", "causal"), ("q_norm", "heads")]
-    )
-    def test_what_it_does_not_say(self, left, hint, config_of, folder):
-        with pytest.raises(AttnError, match=f"no '{left}' to leave out") as caught:
-            attncli.load("x.npy", without=left, **self.files("mistral", config_of))
-        assert hint in caught.value.hint
 
 
 def test_the_configuration_of_another_model_is_refused(config_of):

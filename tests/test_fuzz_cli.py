@@ -331,15 +331,6 @@ def test_every_entry_with_values_of_many_kinds(folder: Path, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", ENTRIES)
-def test_every_entry_of_every_problem(folder: Path, name: str, command: str) -> None:
-    for problem in PROBLEMS:
-        for value in VALUES:
-            check_problem(folder, problem | {name: value}, command)
-
-
-@pytest.mark.long
 @settings(relaxed, max_examples=20_000)
 @given(problem=problems(), command=st.sampled_from(COMMANDS))
 def test_many_problem_files(folder: Path, problem: dict[str, Any], command: str) -> None:

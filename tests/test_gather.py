@@ -43,13 +43,6 @@ def gathered(*files: str, **options: Any) -> Gathered:
 # --- names, and who wins ----------------------------------------------------------------------
 
 
-def test_short_and_long_names_mean_the_same(problem: Path) -> None:
-    found = gathered("p.yaml").arguments
-    np.testing.assert_array_equal(found["query"], [[1, 0]])
-    np.testing.assert_array_equal(found["value"], [[1], [2]])
-    assert (found["causal"], found["scale"]) == (True, 0.5)
-
-
 def test_query_key_and_value_are_known_in_capitals(folder: Path) -> None:
     np.savez("d.npz", Q=np.ones((2, 3)), Key=np.ones((4, 3)), V=np.ones((4, 1)))
     Path("d.yaml").write_text("Q: [[1]]\nK: [[1]]\nVALUE: [[1]]\n")
@@ -89,21 +82,6 @@ def test_an_entry_that_an_option_overrides_cannot_fail(
         solve(load("p.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("entries", "scale"),
-    [
-        ("plain: false, scale: 0.5", 0.5),
-        ("plain: true, scale: null", 1.0),
-        ("plain: false, scale: null", None),
-    ],
-)
-def test_plain_that_is_off_and_a_scale_that_is_null_say_nothing(
-    folder: Path, entries: str, scale: float | None
-) -> None:
-    (folder / "p.yaml").write_text(f"{{q: [[1]], k: [[1]], {entries}}}")
-    assert gathered("p.yaml").arguments.get("scale") == scale
-
-
 def test_plain_and_a_scale_exclude_each_other(folder: Path) -> None:
     (folder / "p.yaml").write_text("{q: [[1]], k: [[1]], plain: true, scale: 1}")
     with pytest.raises(UsageError, match="both plain and scale"):
@@ -126,14 +104,6 @@ def test_the_example_and_a_stream(problem: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_a_list_of_numbers_needs_no_file(problem: Path, text: str, expected: list[float]) -> None:
     assert gathered("q.npy", "k.npy", sinks=text).arguments["sinks"] == expected
-
-
-def test_a_file_serves_as_a_list(problem: Path) -> None:
-    Path("s.csv").write_text("1\n2\n")
-    Path("lengths").write_text("[3, 4]")
-    found = gathered("q.npy", "k.npy", sinks="s.csv", kv_lengths="lengths").arguments
-    np.testing.assert_array_equal(found["sinks"], [[1], [2]])
-    np.testing.assert_array_equal(found["kv_lengths"], [3, 4])
 
 
 @pytest.mark.parametrize("text", ["one", "1,two", "1,,2", "1;2"])
@@ -457,14 +427,6 @@ def test_what_a_folder_does_not_hold(
     ran = attncli(command, *words.split())
     assert (ran.code, ran.out) == (2, b"")
     assert message in ran.messages[0]
-
-
-@pytest.mark.parametrize("facts", ["{", "[]", '{"schema": 2, "options": {}}', '{"schema": 1}'])
-def test_metadata_that_no_capture_writes_is_refused(folder: Path, facts: str) -> None:
-    save = pytest.importorskip("safetensors.numpy").save_file
-    save({"query": np.eye(2), "key": np.eye(2)}, "d.safetensors", {"attncli": facts})
-    with pytest.raises(InputError, match="its metadata 'attncli'"):
-        gather(["d.safetensors"])
 
 
 # --- finished weights -------------------------------------------------------------------------

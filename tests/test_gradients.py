@@ -128,17 +128,6 @@ def test_gradients_have_the_layout_of_their_inputs(layout):
         np.testing.assert_allclose(getattr(made, name), expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_shared_batch_gets_the_sum():
-    inputs = arrays(5, batch=3)
-    inputs["key"], inputs["value"] = inputs["key"][:1], inputs["value"][:1]
-    dcontext = np.random.default_rng(0).normal(size=(3, 2, 4, 3))
-    made = gradients(**inputs, dcontext=dcontext)
-    repeated = {**inputs, **{n: np.repeat(inputs[n], 3, axis=0) for n in ("key", "value")}}
-    each = gradients(**repeated, dcontext=dcontext)
-    np.testing.assert_allclose(made.key, each.key.sum(axis=0, keepdims=True), rtol=1e-12)
-    np.testing.assert_allclose(made.value, each.value.sum(axis=0, keepdims=True), rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

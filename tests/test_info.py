@@ -17,11 +17,8 @@ from piping import piped
 from process import ROOT
 from terminal import show
 
-from attncli.checkpoints.names import find_layers
-from attncli.loading.info import FileInfo, Survey, survey
+from attncli.loading.info import Survey, survey
 from attncli.numerics.dtypes import as_bfloat16
-from attncli.view.info import LayerInfo, info_parts
-from attncli.view.limits import Limits
 
 CHECKPOINT = ROOT / "tests/data/minilm/attention.safetensors"
 
@@ -234,11 +231,3 @@ def test_what_is_not_finite_is_told_apart(attncli, folder):
     (entry,) = told(attncli, "odd.npy")
     counts = ("nonfinite", "nan", "inf", "minus_inf")
     assert [entry["members"][0][name] for name in counts] == [3, 2, 1, 0]
-
-
-def test_what_a_long_list_of_layers_leaves_out_is_said() -> None:
-    (layer,) = find_layers(["wq", "wk", "wv"])
-    many = [LayerInfo("f", layer, None)] * 1001
-    assert "… 1 more layer (--format json has all)" in map(
-        str, info_parts(FileInfo("f"), many, Limits())
-    )

@@ -109,20 +109,6 @@ def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "Token,a\n1990,5\n2000,6\n",
-        "x,a\n0,5\n1,6\n",  # another name
-    ],
-)
-def test_other_columns_of_numbers_are_data(text):
-    found = table(text)
-    lines = text.splitlines()
-    np.testing.assert_array_equal(found.values, np.loadtxt(lines[1:], delimiter=",", ndmin=2))
-    assert found.column_labels == tuple(lines[0].split(","))
-
-
-@pytest.mark.parametrize(
     ("text", "rows", "columns"),
     [
         ("Unnamed: 0.1,Unnamed: 0,a,b\n0,0,5,6\n1,1,7,8\n", ("0", "1"), ("a", "b")),
@@ -336,16 +322,6 @@ def test_a_table_of_true_and_false_is_booleans(text, values, rows, columns):
 
 
 @pytest.mark.parametrize(
-    "text", ["0,1,2\n0.5,0.1,2\n", "0\t1\n5\t6\n7\t8\n", "0,1,2\n1,0,1\n0,1,1\n"]
-)
-def test_a_first_row_that_counts_is_data_and_told(text):
-    with pytest.warns(AttnWarning, match="the first row counts 0 to .* --header yes"):
-        found = table(text)
-    assert found.column_labels is None
-    assert found.values[0].tolist() == list(range(len(found.values[0])))
-
-
-@pytest.mark.parametrize(
     ("line", "text"),
     [
         ("sep=;", "the;cat,\n1;2\n"),  # by looking, the comma would make as many cells
@@ -405,13 +381,3 @@ def test_usual_names_are_names(text):
         warnings.simplefilter("error")
         found = table(text)
     assert found.row_labels or found.column_labels
-
-
-def test_a_token_that_is_a_quotation_mark_swallows_no_rows():
-    text = 'the,1,2\n",3,4\nhi,5,6\n",7,8\nend,9,10\n'
-    with pytest.raises(InputError, match=r"line 2, column 1: expected a label") as caught:
-        table(text)
-    assert 'written four times: """"' in str(caught.value)
-    # Separators and line ends by themselves are tokens.
-    assert table('",",1\n",\n",2\n"a\nb",3\n').row_labels == (",", ",\n", "a\nb")
-    assert table('the,1,2\n"""",3,4\n').row_labels == ("the", '"')

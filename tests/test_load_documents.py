@@ -110,20 +110,6 @@ def test_long_documents_are_read_as_short_ones(document):
     np.testing.assert_array_equal(alone.values, LONG)
 
 
-@pytest.mark.parametrize(
-    ("begin", "what"),
-    [
-        ('{"scale": 1, "scale": 2, "q": ', "scale"),
-        ('{"scale": 1e400, "q": ', "1e400"),
-        ('{"scale": 01, "q": ', "this is not JSON"),
-    ],
-)
-def test_mistakes_in_long_documents_are_refused_as_in_short_ones(document, begin, what):
-    for rows in (LONG[:1], LONG):
-        with pytest.raises(InputError, match=what):
-            document(f"{begin}{json.dumps(rows)}}}", ".json")
-
-
 @pytest.mark.parametrize("name", ["tokens", "query_labels", "key_labels"])
 def test_labels_are_words_as_they_stand(document, name):
     found = document(f"{name}: [the, 2, yes, null, true, 1e400, '007']", ".yaml")

@@ -163,16 +163,6 @@ def test_broken_and_hostile_archives_are_refused(file, case):
     assert "\x1b" not in caught.value.message
 
 
-@pytest.mark.parametrize("first", ["[Content_Types].xml", "mimetype"])
-def test_a_workbook_is_to_be_saved_as_csv(tmp_path, first):
-    members = {first: b"text", "xl/workbook.xml": b"<workbook/>"}
-    for order in (members, dict(reversed(members.items()))):
-        (tmp_path / "q.xlsx").write_bytes(archive(order))
-        with pytest.raises(InputError, match=r"q.xlsx is a spreadsheet or another") as caught:
-            read(str(tmp_path / "q.xlsx"))
-    assert caught.value.hint == "save each sheet as CSV UTF-8"
-
-
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_members_of_one_name_are_refused(file):
     out = io.BytesIO()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.errors.text import printable
 from attncli.loading import LoadedMapping, read, read_array, source, split_member
 
 
@@ -193,21 +192,6 @@ def test_an_array_is_asked_for_by_its_member(here):
     with pytest.raises(InputError, match=r"one\.npz: .* found an entry with a name, out") as caught:
         read_array("one.npz")
     assert caught.value.hint == "choose one: one.npz#out"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain ünïcode 😀", "plain ünïcode 😀"),
-        ("a\x1b[2Jb", r"a\x1b[2Jb"),
-        ("\r\n\t\0\x7f\x9b", r"\x0d\x0a\x09\x00\x7f\x9b"),
-        ("\u202eabc\u2066\u2028", r"\u202eabc\u2066\u2028"),
-        ("\udcff\ud800", r"\xff\ud800"),
-    ],
-)
-def test_printable_escapes_what_a_terminal_obeys(text, shown):
-    assert printable(text) == shown
-    printable(text).encode()
 
 
 def test_streams_are_read_in_bounded_time(here):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 import zipfile
 from pathlib import Path
 
@@ -111,20 +110,3 @@ def test_what_is_damaged_or_packed_is_refused_soon_and_small(torch):
         ran = measured("info", f"{at}.pt")
         assert ran.code == 2, at
         assert f"{at}.pt " in ran.messages[0]
-
-
-def test_without_pytorch_the_error_says_how_to_convert(torch, monkeypatch):
-    state = {"q": torch.nn.Parameter(torch.tensor(EXPECTED).bfloat16())}
-    torch.save(state, "x.pt")
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "torch", None)
-        with pytest.raises(
-            InputError, match="only PyTorch reads, and it is not installed"
-        ) as caught:
-            read("x.pt")
-    # The hint is code that runs.
-    first, rest = caught.value.hint.split("in Python: ")[1].split(", and of a tensor ")
-    names = {"torch": torch, "numpy": np}
-    exec(first, names)
-    exec(rest.split("of a dict of tensors ")[1], names)
-    assert values(read_array("x.npz#q")) == EXPECTED.tolist()

@@ -145,20 +145,3 @@ def test_panels_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: R
         assert re.findall(r"head \d", difference) == ["head 3", "head 1"]
         one = attncli("heatmap", *problem, "--batch", "1", "--head", "-1").good().text
         assert one.startswith("Attention weights: batch 1, head 3\n")
-
-
-@pytest.mark.parametrize("problem", [("q.npy", "k.npy"), ("w.npy",)])
-def test_one_query_of_several_heads_is_one_map(
-    problem: tuple[str, ...], files: np.ndarray, attncli: Run
-) -> None:
-    words = ("heatmap", *problem, "--rows", "2", "--digits", "3")
-    text = attncli(*words).good().text
-    assert text.startswith("heads down, keys across\n")
-    assert "batch 0" in text
-    assert "batch 1" in text
-    assert "query 2 (one of 3)" in text
-    assert "head " not in text
-    some = attncli(*words, "--batch", "1", "--head", "3,0").good().text.splitlines()
-    assert some[:2] == ["Attention weights: batch 1", "heads down, keys across"]
-    rows = {line.split()[0]: re.findall(r"\d\.\d{3}", line) for line in some[3:5]}
-    assert rows == {str(head): [f"{weight:.3f}" for weight in files[1, head, 2]] for head in (3, 0)}

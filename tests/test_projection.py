@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_oracle import linear, positions
 from oracle import attention_oracle
+from threadpoolctl import threadpool_limits
 
 from attncli import (
     AttnWarning,
@@ -169,3 +170,21 @@ def test_projections_beyond_the_range_are_refused(what):
         project(**given, precision="float32")
     assert "float64" in caught.value.hint
     assert np.isfinite(project(**given).query).all()
+
+
+# Rows, in, out: each of them large, none a multiple of the pieces that threads take.
+@pytest.mark.parametrize(
+    ("rows", "width", "out"), [(2500, 70, 800), (700, 90, 2300), (9, 4100, 4100)]
+)
+def test_has_the_same_bits_on_1_2_3_and_7_threads(rows, width, out):
+    x, matrix = (drawn(1, *shape).astype("f4") for shape in ((rows, width), (width, out)))
+    one, *others = [project(x, wq=matrix, threads=threads).query for threads in (1, 2, 3, 7)]
+    for limit in (1, 2):
+        with threadpool_limits(limit):
+            others.append(project(x, wq=matrix).query)
+    assert all(np.array_equal(one, other) for other in others)
+    # Sums of products by einsum, which asks no BLAS.
+    some = x[::7].astype(float), matrix[:, ::3].astype(float)
+    size = np.einsum("ri,io->ro", *map(abs, some))
+    off = abs(one[::7, ::3] - np.einsum("ri,io->ro", *some))
+    assert np.all(off <= np.finfo(np.float32).eps * np.sqrt(width) * size)

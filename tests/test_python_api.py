@@ -195,13 +195,6 @@ class _Shy:
         raise KeyError("no")
 
 
-def _nested(depth: int) -> object:
-    made: object = 1.0
-    for _ in range(depth):
-        made = [made]
-    return made
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

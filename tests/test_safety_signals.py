@@ -124,30 +124,6 @@ def test_the_exit_code_tells_the_signal(name: str, sent: signal.Signals, problem
         assert running.wait(LONGEST) == 128 + sent
 
 
-# A signal while NumPy is imported: a module in C prints it, and raises an error of its own.
-IMPORT = """
-import os, sys
-from attncli.cli import main
-def wait(descriptor):
-    try:
-        os.kill(os.getpid(), NUMBER)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        raise ImportError("numpy._core.multiarray failed to import") from None
-os.fsync = wait
-main()
-"""
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_becomes_an_import_error_is_one(sent: signal.Signals, problem: Path) -> None:
-    program = IMPORT.replace("NUMBER", str(int(sent)))
-    with begin(OUTPUTS["w.npz"], [sys.executable, "-c", program]) as running:
-        _, messages = running.communicate(timeout=LONGEST)
-    assert (running.returncode, messages) == (128 + sent, b"")
-    assert temporary() == []
-
-
 def test_a_signal_that_the_parent_ignores_is_ignored(problem: Path) -> None:
     """nohup and background jobs of a shell rely on it."""
     program = SLOW.replace("30_000", "40")

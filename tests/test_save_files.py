@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attncli.errors import OutputError
-from attncli.save.files import refuse_inputs, whole_file
+from attncli.save.files import whole_file
 
 OLD = b"old" * 1000
 NEW = bytes(range(256)) * 8192
@@ -254,11 +254,3 @@ def test_a_reader_that_goes_away_is_a_broken_pipe():
             write(f"/dev/fd/{writing}")
     finally:
         os.close(writing)
-
-
-def test_other_files_and_devices_are_not_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("q.csv").write_bytes(OLD)
-    Path("same.csv").write_bytes(OLD)
-    outputs = ["/dev/null", "/dev/null", "/dev/stdout", "/dev/stdout", "same.csv", "new.csv"]
-    refuse_inputs(outputs, ["q.csv", "/dev/null", "missing.csv"])

@@ -198,25 +198,6 @@ def test_json_refuses_what_it_cannot_say(number):
         encoded(Results({"raw": np.array([[0.0, number]])}), "json")
 
 
-def test_json_refuses_before_it_has_written_anything():
-    stream = io.BytesIO()
-    for results in (
-        Results({"weights": np.eye(2), "raw": np.array([[0.0, np.inf]])}),
-        Results({"weights": np.eye(2)}, extra={"keys": [{"dot": 1.0}, {"dot": np.inf}]}),
-    ):
-        with pytest.raises(OutputError, match="JSON has no number"):
-            write(stream, results, "json")
-    assert stream.getvalue() == b""
-
-
-def test_labels_in_npz():
-    labels = ("é", "[pad]")
-    data = encoded(Results({"w": np.eye(2)}, labels, None), "npz")
-    with np.load(io.BytesIO(data), allow_pickle=False) as members:
-        assert list(members) == ["w", "query_labels"]
-        assert members["query_labels"].tolist() == list(labels)
-
-
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "zarr"])
 def test_the_bytes_depend_on_the_values_alone(name, monkeypatch):
     weights = np.arange(6.0).reshape(2, 3)

@@ -81,26 +81,6 @@ def test_cross_attention(matrices, attncli, files):
     close(ran.good().json, expected(matrices, key="memory"))
 
 
-def test_an_input_without_a_projection_stays_as_it_is(folder, attncli):
-    """Bahdanau's attention: v · tanh(W1 q + W2 k) over states that are averaged as they are."""
-    arrays = {"dec": drawn(1, 2, 3), "enc": drawn(2, 5, 4), "w1": drawn(3, 3, 6)}
-    arrays |= {"w2": drawn(4, 4, 6), "v": drawn(5, 6)}
-    for name, array in arrays.items():
-        write_csv(f"{name}.csv", array)
-    words = ["compute", "dec.csv", "enc.csv", "enc.csv", "--wq", "w1.csv", "--wk", "w2.csv"]
-    words += ["--score", "additive", "--score-vector", "v.csv", "--format", "json"]
-    ran = attncli(*words).good()
-    (message,) = ran.messages
-    assert message.startswith("note: ")
-    assert "--wv" in message
-    query, keys = arrays["dec"] @ arrays["w1"], arrays["enc"] @ arrays["w2"]
-    for row, told, context in zip(query, ran.json["weights"], ran.json["context"], strict=True):
-        scores = [float(arrays["v"] @ np.tanh(row + key)) for key in keys]
-        weights = np.exp(scores) / np.exp(scores).sum()
-        np.testing.assert_allclose(told, weights, atol=1e-12)
-        np.testing.assert_allclose(context, weights @ arrays["enc"], atol=1e-12)
-
-
 def test_positions(matrices, attncli):
     ran = attncli("compute", "x.csv", *WEIGHTS, "--positions", "sinusoidal", "--format", "json")
     close(ran.good().json, expected(matrices, bias=False, shift=positions))

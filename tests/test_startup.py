@@ -6,7 +6,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from process import environment
 
@@ -67,14 +66,6 @@ def test_help_imports_no_heavy_package(words: str) -> None:
 def test_machine_formats_import_no_tables_and_no_pictures(tutorial: Path) -> None:
     words = ["compute", "q.csv", "k.csv", "v.csv", "--format", "json", "--save", "w.npz"]
     assert imported(*words) - {"threadpoolctl"} == {"numpy"}
-
-
-def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
-    engine = {"attncli.engine.flash", "attncli.numerics.threads.pool"}
-    assert not engine & modules("compute", "q.csv", "k.csv", "v.csv")
-    # The names are those of what larger ones import.
-    np.save("x.npy", np.ones((1500, 64)))
-    assert engine <= modules("compute", "x.npy", "x.npy", "-q")
 
 
 def test_nothing_of_gradients_is_imported_where_none_is_asked_for(tutorial: Path) -> None:

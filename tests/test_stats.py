@@ -105,16 +105,6 @@ def test_a_sink_does_not_change_among_how_many_keys_attention_is_spread(sink):
         assert head.effective_keys == pytest.approx(keys if sink < 1e3 else 1)
 
 
-def test_the_diagonal_and_distance_know_the_offset():
-    key = 40 * np.eye(4)
-    problem = pose(np.eye(4)[2:], key, scale=1, causal=True, causal_align="bottom-right")
-    (head,) = statistics(problem)
-    assert head.diagonal == pytest.approx(1)
-    assert head.distance == pytest.approx(0, abs=1e-12)
-    (unaligned,) = statistics(pose(np.eye(4)[2:], key, scale=1))
-    assert unaligned.distance == pytest.approx(2)
-
-
 def test_rows_that_see_nothing_are_left_out_and_nothing_warns(recwarn):
     mask = [[1, 1], [0, 0], [1, 0]]
     (head,) = statistics(pose(np.ones((3, 2)), np.ones((2, 2)), mask=mask))

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from terminal import columns
 
-from attncli import pose
-from attncli.view import answer
 from attncli.view.color import HIDDEN, xterm
 from attncli.view.limits import Limits
 from attncli.view.sheets import Sheet, sheet_parts
@@ -139,19 +137,6 @@ def test_the_largest_weight_that_is_shown_is_darkest() -> None:
     told = lines(one, ALL._replace(rows=1))
     assert "darkest blue: 0.5000" in told
     assert not any("grey" in line for line in told)
-
-
-def parts_of(problem: Any, weights: Any, limits: Limits = ALL) -> list[str]:
-    found = {"weights": answer.by_head(problem, "weights", weights)}
-    return [part.plain for part in answer.answer_parts(problem, found, limits)]
-
-
-def test_heads_share_one_scale_and_one_line_says_which() -> None:
-    weights = np.array([[[0.8, 0.2]], [[0.4, 0.6]]])
-    problem = pose(np.ones((2, 1, 1)), np.ones((2, 2, 1)), layout="hsd")
-    texts = parts_of(problem, weights)
-    assert [text for text in texts if "blue" in text] == ["darkest blue: 0.8000"]
-    assert texts.index("darkest blue: 0.8000") > texts.index("weights · head 1")
 
 
 def test_hidden_keys_are_grey_and_a_line_says_so() -> None:

@@ -165,27 +165,6 @@ class TestSpread:
         # The three before take a second each; of what others do meanwhile, nothing is finished.
         assert set(done) <= {0, 1, 2}
 
-    def test_waits_for_the_others_when_interrupted_while_it_waits(self):
-        ended, begun = [], threading.Event()
-
-        def work(queue, check_stopped):
-            list(queue)
-            if threading.current_thread() is threading.main_thread():
-                begun.wait(10)
-                return 0
-            begun.set()
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            try:
-                while True:
-                    time.sleep(0.001)
-                    check_stopped()
-            finally:
-                ended.append(True)
-
-        with pytest.raises(KeyboardInterrupt):
-            pool.spread(work, range(100), 2)
-        assert ended == [True]
-
     def test_an_error_of_the_progress_callback_comes_out(self):
         def progress(done, total):
             if done:
@@ -288,14 +267,6 @@ class TestHelpers:
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="only some systems fork")
     def test_are_started_anew_in_a_forked_process(self):
         subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
-
-
-def test_progress_counts_every_part_in_order():
-    calls = []
-    problem = pose(*large(), layout="hsd")
-    solve(problem, ("context",), threads=2, progress=lambda *call: calls.append(call))
-    total = calls[0][1]
-    assert [done for done, _ in calls] == list(range(total + 1))
 
 
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (30, 40)}], ids=str)

@@ -178,13 +178,6 @@ def table_rows(text):
     return table_lines(text)[2:]
 
 
-def test_a_blind_query_says_so():
-    way = tutorial(mask=np.zeros((2, 3)))
-    assert "this query sees no key, so every weight is 0" in as_text(way)
-    assert "This query sees no key" in as_markdown(way)
-    assert "context[0] = 0\n" in as_text(way)
-
-
 def test_the_dictionary_holds_exact_numbers_and_none_for_minus_infinity():
     q, k, v = (np.float32(x) / np.float32(3) for x in (QUERY, KEY, VALUE))
     way = explain(pose(q, k, v, causal=True), query=0)

@@ -23,12 +23,6 @@ def test_what_is_shortened_or_wrapped_fits(text: str, room: int) -> None:
     assert "".join(clusters(text * 3)) == text * 3
 
 
-@pytest.mark.parametrize("text", [HEART, FAMILY, "e\u0301"])
-def test_what_is_joined_stays_together(text: str) -> None:
-    assert clusters(text * 3) == [text] * 3
-    assert shorten(text * 9, 2 * text_width(text) + 1) == f"{text}…{text}"
-
-
 def test_ascii_stands_for_the_same_signs_everywhere() -> None:
     text = "a · b … −1 × 2 ≤ 3 ≥ 4 → “c”"
     plain = Limits(unicode=False)
@@ -60,14 +54,6 @@ def test_no_character_is_cut_in_two_where_labels_differ() -> None:
         assert one in first
         assert other in second
     assert shorten_all(["abcdef", "abcxef"], 1) == ["…", "…"]
-
-
-def test_long_labels_that_differ_in_the_middle_are_told_apart() -> None:
-    labels = [f"token number {n} with a very long label that goes on to sixty" for n in range(9)]
-    made = shorten_all(labels, 24)
-    assert made[3] == "token …3 with a very lo…"
-    assert len(set(made)) == 9
-    assert shorten_all(["the", "the", "a label that is too long"], 6) == ["the", "the", "a l…ng"]
 
 
 @pytest.mark.parametrize(
