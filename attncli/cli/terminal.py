@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attncli.view.limits import Depth, Limits
 
 __all__ = [
-    "advice", "binary_stdout", "color_depth", "console", "is_terminal", "limits", "note",
+    "advice", "binary_stdout", "console", "is_terminal", "limits", "note",
     "piped_in", "print_document", "print_parts", "print_text", "progress_bar", "say",
     "say_defect", "say_error", "say_system",
 ]  # fmt: skip
