@@ -106,6 +106,17 @@ def test_gradients_are_judged_beside_outputs():
     assert report.passed
 
 
+def test_a_tolerance_of_the_user_holds_for_outputs_and_gradients():
+    p = Problem(0)
+    inputs = p.query, p.key, p.value
+    context = attncli.attention(*inputs).context
+    named = {"dquery": backward(p)["dquery"] + 1e-3, "context": context + 1e-3}
+    problem = attncli.pose(*inputs)
+    assert attncli.check(named, problem, dcontext=p.dcontext, atol=2e-3)
+    report = attncli.check(named, problem, dcontext=p.dcontext, atol=5e-4)
+    assert [verdict.passed for verdict in report.verdicts] == [False, False]
+
+
 def test_a_large_problem_is_judged_and_says_that_no_name_is_looked_for():
     p = Problem(0, shape=(1, 1, 1, 2100, 2100, 4))
     made = {"dvalue": attncli.gradients(p.query, p.key, p.value, p.dcontext).value}

@@ -59,7 +59,7 @@ def diagnose(question: Question) -> Diagnosis:
         explanations=causes,
         apart=_told_apart_by(question, search.cases, causes),
         findings=findings,
-        scope=search.scope,
+        scope="slices" if search.cases.sliced else "all",
         tried=searched.tried,
         complete=searched.complete,
         too_large=search.too_large,

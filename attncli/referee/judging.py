@@ -26,7 +26,7 @@ from attncli.referee.formats import Array, File, may_be_single, short_of
 from attncli.referee.parts import Question, Work
 from attncli.referee.report import CheckReport, Tolerance
 from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
-from attncli.referee.verdict import compare
+from attncli.referee.verdict import compare, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -141,17 +141,18 @@ def check(
     if left_out is not None:
         files = with_the_answer(exact, files, answers, left_out)
     short = short_of(inputs)
-    compared = compare(exact, files, answers, tolerances, short)
+    outputs = compare(exact, files, answers, tolerances, short)
+    verdicts = tuple(verdict_of(exact, name, one) for name, one in outputs.items())
     found = None
-    if diagnose and not compared.passed:
-        work, doubtful = Work(time_limit), compared.doubtful
-        question = Question(exact, compared.outputs, work, average_heads, doubtful, inputs=short)
-        # Thousands of small products: where other work runs, threads wait longer than they work.
-        # What mistakes make may be infinite or NaN.
+    if diagnose and not all(verdict.passed for verdict in verdicts):
+        doubtful = [place for verdict in verdicts for place in verdict.worst_rows]
+        work = Work(time_limit)
+        question = Question(exact, outputs, work, average_heads, doubtful, inputs=short)
+        # Threads would wait longer for thousands of small products than they work.
         with single_blas_thread(), np.errstate(all="ignore"):
             found = find_out(question)
     values = {name: file.values for name, file in files.items()}
-    report = CheckReport(compared.verdicts, found, values, answers, unjudged)
+    report = CheckReport(verdicts, found, values, answers, unjudged)
     if not gradients:
         return report
     from attncli.referee.gradients import with_gradients  # noqa: PLC0415 - seldom needed

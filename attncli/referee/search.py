@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -116,11 +116,6 @@ class Search:
         # glibc gives large arrays back to the system, which takes a third of a search's time. After
         # this one it keeps them.
         np.empty(_MEMORY, np.uint8)
-
-    @property
-    def scope(self) -> Literal["all", "slices"]:
-        """``all``, or ``slices`` of a large problem."""
-        return "slices" if self.cases.sliced else "all"
 
     def run(self, *, pairs: bool = True) -> Searched:
         """Search for causes; with ``pairs`` also for two mistakes together."""

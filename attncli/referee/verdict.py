@@ -125,52 +125,33 @@ class Judged:
         return None if self.errors is None else self.errors.wrong
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """The files beside the answers."""
-
-    outputs: dict[str, Judged]
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every file is within its tolerance."""
-        return all(verdict.passed for verdict in self.verdicts)
-
-    @property
-    def doubtful(self) -> tuple[Place, ...]:
-        """The worst rows of every file."""
-        return tuple(place for verdict in self.verdicts for place in verdict.worst_rows)
-
-
 def compare(
     problem: Problem,
     files: Mapping[str, File],
     answers: Mapping[str, Array],
     given: Mapping[str, Tolerance],
     inputs: Precision | None = None,
-) -> Compared:
+) -> dict[str, Judged]:
     """Compare each file within the tolerance given for it, or else within the one it earns."""
     precisions = {name: file.precision for name, file in files.items()}
 
     def judged_with(places: Sequence[Place]) -> dict[str, Judged]:
         plain = plain_errors_of(problem, precisions, places, inputs)
         tolerances = {n: earned(plain[n], f.precision, f.digits) for n, f in files.items()}
-        for name, own in given.items():
-            tolerances[name] = replace(own, plain_error=plain[name].largest)
+        for name in given.keys() & files.keys():
+            tolerances[name] = replace(given[name], plain_error=plain[name].largest)
         return {n: judged(problem, n, f, answers[n], tolerances[n]) for n, f in files.items()}
 
     outputs = judged_with(())
     doubtful = [place for name, one in outputs.items() for place in _worst_rows(problem, name, one)]
-    if doubtful and len(given) < len(files):
-        outputs = judged_with(
-            doubtful
-        )  # where numbers look wrong, the textbook formula may err more
+    if doubtful and not files.keys() <= given.keys():
+        # Where numbers look wrong, the textbook formula may err more.
+        outputs = judged_with(doubtful)
     for name, one in outputs.items():
         if one.errors is not None and one.tolerance.earned:
             errors = judged_in_blocks(problem, name, one.errors, one.file, inputs)
             outputs[name] = replace(one, errors=errors)
-    return Compared(outputs, tuple(verdict_of(problem, *item) for item in outputs.items()))
+    return outputs
 
 
 def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
