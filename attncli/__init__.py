@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from attncli.explanation.data import Explanation
     from attncli.explanation.explaining import explain
-    from attncli.gather.load import load
+    from attncli.gather import load
     from attncli.problem.posing import pose
     from attncli.problem.problem import Problem
     from attncli.problem.projection import Projected, project
@@ -76,7 +76,7 @@ _HOMES = {
     "gradients": "api.gradients",
     "capture": "capture.recorder",
     "merge": "engine.merging",
-    "load": "gather.load",
+    "load": "gather",
     "check": "referee",
     "assert_attention": "referee.asserting",
     "CheckReport": "referee.report",

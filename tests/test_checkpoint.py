@@ -13,7 +13,7 @@ from process import measured
 
 from attncli import AttnWarning, ShapeError, UsageError, solve
 from attncli.checkpoints.names import find_layers
-from attncli.gather.load import load
+from attncli.gather import load
 
 # Layers named like Llama's bring the advice to rotate; one test below is about it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*with layers named as in:attncli.AttnWarning")

@@ -183,7 +183,6 @@ def test_a_list_of_labels_holds_nothing_but_words(problem: Path, text: str) -> N
     ("text", "labels"),
     [
         ('The\n","\n""""\n"a ""b"""\n', ("The", ",", '"', 'a "b"')),
-        ('sep=;\nThe\n","\n";"\n', ("The", ",", ";")),
         ("The,,\n,,\ncat,,\n", ("The", "", "cat")),
         # No separators, where rows would not be as long or hold more.
         ("The\n,\n;\ncat\n", ("The", ",", ";", "cat")),

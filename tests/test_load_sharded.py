@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from attncli import InputError
-from attncli.gather.load import load
+from attncli.gather import load
 from attncli.loading import read
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "key.json": (lambda: b'{"' + b"x" * (20 * MILLION) + b'":1}', "unknown entry 'xxxx"),
     "keys.json": (
         lambda: b'{"q":[[1]],"x":{' + b",".join(b'"%d" : 1' % n for n in range(1_500_000)) + b"}}",
-        "at most 400,000 keys; found about 1,500,002",
+        "at most 2,000,000 cells; found about 6,000,0",
     ),
     "scale.json": (
         lambda: b'{"q":[[1]],"k":[[1]],"scale":' + b"9" * 4000 + b"}",

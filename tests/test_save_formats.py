@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from attncli.errors import OutputError
 from attncli.save.formats import FORMATS, Results, format_of, save, write
-from attncli.save.numbers import number_lines
+from attncli.save.tables import number_lines
 
 DTYPES = [np.float16, np.float32, np.float64]
 LABELS = st.text(max_size=6) | st.sampled_from(

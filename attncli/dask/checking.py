@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.errors import AttnError
 from attncli.errors.text import places
-from attncli.gather.load import load, load_output
+from attncli.gather import load, load_output
 from attncli.numerics.chunked import Stored
 from attncli.problem.posing import pose
 from attncli.problem.shards import ARRAY_AXES, placed

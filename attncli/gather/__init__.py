@@ -1,11 +1,20 @@
-"""Files and options become the arguments of `attncli.pose`."""
+"""Files and options become a problem: `attncli.load`, and `gather` for the command line."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
-from attncli.errors import warn
-from attncli.gather.entries import MODELS, NORMS, PROJECTIONS, missing_input
+from attncli.errors import UnknownArgumentError, UsageError, warn
+from attncli.errors.names import INPUTS
+from attncli.gather.entries import (
+    KNOWN,
+    MODELS,
+    NORMS,
+    PROJECTIONS,
+    missing_input,
+    nearest_name,
+)
 from attncli.gather.finished import Finished, is_finished, take_finished
 from attncli.gather.reader import Gathered, Reader
 from attncli.gather.sources import (
@@ -16,12 +25,13 @@ from attncli.gather.sources import (
     problem_source,
     recorded_calls,
 )
-from attncli.loading import refuse_two_streams
+from attncli.loading import read_array, refuse_two_streams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from attncli.gather.finished import Kind
+    from attncli.problem.problem import Problem
 
 __all__ = [
     "Finished",
@@ -30,12 +40,121 @@ __all__ = [
     "dump_file",
     "gather",
     "layers_in",
+    "load",
+    "load_output",
     "one_layer",
     "recorded_calls",
 ]
 
 # What makes query, key and value out of embeddings, or belongs to it.
 _OF_EMBEDDINGS = {"x", "positions", "transposed", *MODELS, *PROJECTIONS, *NORMS}
+_AVERAGED = "attncli.check(…, average_heads=True) judges the mean of the heads"
+# What takes over where load does not take an option of the command line.
+_TAKEN_BY = {
+    **{name: f"problem.select({name}=1) takes a part of it" for name in ("batch", "head")},
+    "average_heads": _AVERAGED,
+    "average_attn_weights": _AVERAGED,
+    "threads": "attncli.solve(problem, threads=…) takes it",
+}
+# Options of how things look and where they go: names that are like theirs are no help.
+_SHOWING = frozenset({"color", "minus", "out", "quiet", "save", "with_labels"})
+
+
+def load(
+    *files: str | os.PathLike[str],
+    dtype: str | None = None,
+    layer: int | None = None,
+    header: str = "auto",
+    call: int | None = None,
+    without: str | Iterable[str] | None = None,
+    **options: object,
+) -> Problem:
+    """Return the problem that the command line would read.
+
+    Parameters
+    ----------
+    *files : str or path
+        One problem file, or Q K V, or Q K; with ``wq``, ``wk``, ``wv`` or ``checkpoint``
+        one file of embeddings X, or the sources of cross-attention. ``FILE#NAME`` takes one
+        member, ``-`` is standard input. None is the built-in example, or the problem of the
+        options ``query``, ``key`` and ``value``, or ``x``.
+    dtype : {"bfloat16"}, optional
+        How 2-byte elements of NPY files without a type of their own are read.
+    layer : int, optional
+        The layer, counted from 0, of inputs whose first axis counts layers, or of a folder of
+        recorded calls.
+    call : int, optional
+        Which call of that layer, counted from 0.
+    header : {"auto", "yes", "no"}
+        Whether the first row of a table names its columns.
+    without : str or iterable of str, optional
+        Entries of the problem file, of what the configuration says, or ``wo``, ``bo`` and
+        ``sinks`` of the checkpoint's layer, that are left out: ``"causal,mask"`` or their names.
+    **options
+        ``queries=(0, 4096)`` and ``keys=(8192, 16384)`` for a part in its place, and other
+        options that belong to the problem, under their Python names (``causal=True``,
+        ``alibi_slopes=True`` for ``--alibi``, ``checkpoint="model.safetensors#layer.0"``,
+        ``tokens="a,b,c"``): arrays, or names of files.
+
+    Returns
+    -------
+    Problem
+        For `attncli.solve`.
+
+    Raises
+    ------
+    AttnError
+        A file or an option is not what it should be.
+    TypeError
+        There is no such option.
+
+    Warns
+    -----
+    AttnWarning
+        The problem is right but probably not what was meant, or `dtype` changes nothing.
+
+    Examples
+    --------
+    >>> from attncli import load, solve
+    >>> solve(load(scale=1)).weights.round(4)
+    array([[0.5761, 0.2119, 0.2119],
+           [0.2119, 0.2119, 0.5761]])
+    """
+    for name in options:
+        if name not in (*KNOWN, "queries", "keys"):
+            meant = None if name in _SHOWING else _TAKEN_BY.get(name) or nearest_name(name)
+            raise UnknownArgumentError(
+                f"load() got an unexpected keyword argument {name!r}", hint=meant
+            )
+    names = [_name(file) for file in files]
+    for name in INPUTS[: len(names)] if len(names) > 1 else ():
+        if options.get(name) is not None:
+            raise UsageError(f"{name} is given twice: in the files and as {name}=")
+    given = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in options.items()
+    }
+    gathered = gather(
+        names, given, without=without, dtype=dtype, header=header, layer=layer, call=call
+    )
+    if isinstance(gathered, Finished):
+        raise gathered.refusal("embeddings need wq, wk and wv, or a checkpoint")
+    advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
+    return gathered.posed()
+
+
+def load_output(file: str, member: str) -> Any:
+    """Return the numbers of an output that a problem file holds."""
+    return read_array(f"{file}#{member}").values
+
+
+def _name(file: object) -> str:
+    if isinstance(file, (str, os.PathLike)):
+        return str(os.fspath(file))
+    raise UsageError(
+        f"expected the name of a file; found {type(file).__name__}",
+        hint="arrays go by name, as x=… or query=…, key=…, value=…; or to attncli.pose",
+    )
 
 
 def gather(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -53,12 +53,18 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     names = sources | {own: sources.get(name, name) for own, name in roles.items()}
     batch_first = {name: turned(array) for name, array in embeddings.items()}
     options: dict[str, Any] = batch_first | given | beside
-    precision = _precision(arguments)
+    precision, output = cast("Any", arguments.get("precision")), arguments.get("wo")
+    if precision is None and output is not None and as_ndarray("wo", output).dtype == np.float64:
+        precision = "float64"  # of a wide output projection, the whole computation is wide
     made = project(**options, precision=precision, sources=names, threads=threads)
     arguments |= {"query": turned(made.query), "key": turned(made.key)}
     if made.value is not None:
         arguments["value"] = turned(made.value)
-    sources |= _made_from(names)
+    # Errors name query, key and value by what they are made from.
+    query = names.get("x")
+    key = names.get("key_source", query)
+    made_from = {"query": query, "key": key, "value": names.get("value_source", key)}
+    sources |= {name: f"projected from {file}" for name, file in made_from.items() if file}
     # W of the general score leads from one width to another.
     if arguments.get("score") != "general":
         count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
@@ -80,22 +86,12 @@ def _transpose(arguments: Arguments, sources: dict[str, str]) -> None:
 
 def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[str]:
     """Return the note on inputs that have no projection of their own, if there are any."""
-    stay = [f"--w{name[0]}" for name in ("query", "key") if f"w{name[0]}" not in given]
+    stay = [name for name in ("query", "key") if f"w{name[0]}" not in given]
     # Of X alone, or of queries and keys alone, only the weights are asked for.
-    stay += ["--wv"] if "wv" not in given and "value_source" in embeddings else []
-    if not stay:
-        return []
-    inputs = [{"q": "query", "k": "key", "v": "value"}[option[-1]] for option in stay]
+    stay += ["value"] if "wv" not in given and "value_source" in embeddings else []
+    options = " and ".join(f"--w{name[0]}" for name in stay)
     verb = "stays" if len(stay) == 1 else "stay"
-    return [f"without {' and '.join(stay)}, {' and '.join(inputs)} {verb} as given"]
-
-
-def _precision(arguments: Arguments) -> Any:
-    """Return the precision: that of a wide output projection is the whole computation's."""
-    given, output = arguments.get("precision"), arguments.get("wo")
-    if given is None and output is not None and as_ndarray("wo", output).dtype == np.float64:
-        return "float64"
-    return given
+    return [f"without {options}, {' and '.join(stay)} {verb} as given"] if stay else []
 
 
 def _turned(layout: object) -> Callable[[Any], Any]:
@@ -123,14 +119,6 @@ def _refuse_without_weights(arguments: Arguments, beside: Collection[str]) -> No
                 f"{name} belongs to embeddings that are projected, but wq, wk and wv are missing",
                 hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
             )
-
-
-def _made_from(names: dict[str, str]) -> dict[str, str]:
-    """Return how errors name query, key and value: by what they are made from."""
-    query = names.get("x")
-    key = names.get("key_source", query)
-    made = {"query": query, "key": key, "value": names.get("value_source", key)}
-    return {name: f"projected from {source}" for name, source in made.items() if source}
 
 
 def count_tokens(arguments: Arguments) -> int | None:

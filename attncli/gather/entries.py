@@ -125,10 +125,8 @@ def nearest_name(name: str) -> str | None:
 
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     """Return the error for an entry that no problem has."""
-    hint = nearest_name(name)
-    if document.dump:
-        hint = f"{hint}; " if hint else ""
-        hint += f"--without {printable(name)} leaves it out"
+    left_out = f"--without {printable(name)} leaves it out" if document.dump else None
+    hint = "; ".join(filter(None, (nearest_name(name), left_out)))
     return UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
         hint=hint

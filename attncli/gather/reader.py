@@ -73,39 +73,33 @@ class Gathered:
         return problem if self.projected is None else replace(problem, made_from=self.projected)
 
 
+@dataclass(eq=False)
 class Reader:
     """Reads files and notes what they say, and where each thing came from.
 
     The options that are ``given`` win over a file, in which some names are ``left`` out.
     """
 
-    def __init__(
-        self,
-        given: Mapping[str, object],
-        left: LeftOut,
-        *,
-        layer: int | None,
-        call: int | None,
-        dtype: str | None,
-        header: str,
-    ) -> None:
-        self.gathered = Gathered()
-        self.given, self.left, self.layer, self.call = given, left, layer, call
-        self._dtype, self._header = dtype, header
-        # With the name of the file that they stand in.
-        self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
-        # The names of the components of query and key.
-        self._features: dict[str, tuple[tuple[str, ...], str]] = {}
+    given: Mapping[str, object]
+    left: LeftOut
+    layer: int | None
+    call: int | None
+    dtype: str | None
+    header: str
+    gathered: Gathered = field(default_factory=Gathered)
+    # Labels of queries and keys, and names of features, with the file that they stand in.
+    _found_labels: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    _features: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
 
     def read(self, file: str, skipped: Collection[str] = ()) -> LoadedArray | LoadedMapping:
         """Return what a file holds; in entries that are skipped nothing is an error."""
         self.note_input(file)
-        return read(file, dtype=self._dtype, header=self._header, skipped=skipped)
+        return read(file, dtype=self.dtype, header=self.header, skipped=skipped)
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
         self.note_input(file)
-        return read_array(file, dtype=self._dtype, header=self._header)
+        return read_array(file, dtype=self.dtype, header=self.header)
 
     def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
         """Return the one array of a file that an entry of a problem file or an option names."""

@@ -15,7 +15,6 @@ from attncli.loading.number import (
     is_attempt,
     is_numeric,
     is_truth,
-    is_whole,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     """Whether a row is names: it holds no number, or counts from 0 above numbers with points."""
     if any(map(is_numeric, first)):
         fractions = all(re.search(r"[.eE]", cell) and is_numeric(cell) for cell in second)
-        return len(first) >= _COUNT and _counts(first) and all(map(is_whole, first)) and fractions
+        return len(first) >= _COUNT and _counts(first) and fractions
     # Other words beside true and false, above more of these, are misspelt: no names.
     if any(map(is_truth, first)) and any(map(is_truth, second)):
         return False

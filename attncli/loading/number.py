@@ -15,7 +15,6 @@ __all__ = [
     "is_hole",
     "is_numeric",
     "is_truth",
-    "is_whole",
     "parse_number",
     "printed_alike",
 ]
@@ -82,11 +81,6 @@ def has_decimal_comma(text: str) -> bool:
 def is_hole(text: str) -> bool:
     """Whether a text stands for a number that is missing."""
     return text.strip().lower() in _HOLES
-
-
-def is_whole(text: str) -> bool:
-    """Whether a text is a whole number in plain digits."""
-    return text.strip().isdecimal()
 
 
 def is_attempt(text: str) -> bool:

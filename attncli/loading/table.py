@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["read", "separator_line"]
+__all__ = ["read"]
 
 # Shorter tables are read sooner than the parser of long ones is imported.
 _LONG = 2**16
@@ -128,22 +128,17 @@ class _Table(NamedTuple):
         return int(reader.line_num) - sum(cell.count("\n") for cell in cells[at:])
 
 
-def separator_line(data: bytes) -> tuple[str | None, bytes]:
-    """Return the separator that a first line ``sep=;`` sets, and the data behind it."""
-    named = _SEPARATOR_LINE.match(data)
-    return (named[2].decode(), data[named.end() :]) if named else (None, data)
-
-
 def _open_table(source: Source) -> _Table:
     """Return the text of a table without comments, and with what separates its cells."""
     data = source.text_bytes(limits.NUMBERS_LIMIT)
     if b"\n" not in data:  # Excel's CSV (Macintosh)
         data = data.replace(b"\r", b"\n")
-    named, data = separator_line(data)
+    named = _SEPARATOR_LINE.match(data)
+    data = data[named.end() :] if named else data
     comments = _COMMENTS.match(data)
     above = comments[0] if comments and comments.end() < len(data) else b""
     data = data[len(above) :]
-    separator = named or _find_separator(data)
+    separator = named[2].decode() if named else _find_separator(data)
     _check_cells(source.name, data, separator, limits.MOST_NUMBERS)
     commas = separator in ";\t" and b"," in data and _COMMA.search(b"\n" + data) is not None
     commas = commas and not (b"." in data and _POINT.search(b"\n" + data))
@@ -324,7 +319,10 @@ def _array(table: _Table, headings: Headings, rows: list[Row]) -> LoadedArray:
     if start and not headings.certain:
         _refuse_numbers_among_labels(table, rows, top)
     flat = [cell for cells in body for cell in cells[start:]]
-    values, good = _truths(flat) or _numbers(flat, decimal_commas=table.decimal_commas)
+    if is_truth(flat[0]) and all(map(is_truth, flat)):
+        values, good = np.array([cell.strip().lower() == "true" for cell in flat]), len(flat)
+    else:
+        values, good = _numbers(flat, decimal_commas=table.decimal_commas)
     if good < len(flat):
         row, at = divmod(good, width - start)
         raise _wrong_cell(table, rows, top + row, start + at)
@@ -354,13 +352,6 @@ def _refuse_numbers_among_labels(table: _Table, rows: list[Row], top: int) -> No
         what = f"expected a word, as {quoted(word)}; found the number {quoted(labels[number])}"
         row = top + number
         raise table.wrong(what, table.line_of(row, rows[row], 0), 1, PLAINLY)
-
-
-def _truths(cells: Row) -> tuple[npt.NDArray[Any], int] | None:
-    """Return the truth values of cells, and how many they are; None where others are among them."""
-    if not is_truth(cells[0]) or not all(map(is_truth, cells)):
-        return None
-    return np.array([cell.strip().lower() == "true" for cell in cells]), len(cells)
 
 
 def _numbers(cells: Row, *, decimal_commas: bool) -> tuple[npt.NDArray[Any], int]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from attncli.errors import InputError
 from attncli.errors.text import printable
-from attncli.loading.table import separator_line
 from attncli.loading.yaml_text import yaml_words
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def _listed(source: Source, text: str) -> tuple[str, ...] | None:
     found = _from_json(text) if _JSON_LIST.match(text) else None
     if isinstance(found, list):
         return _words(source, found)
-    return _from_table(source, text) if source.suffix in _TABLES else None
+    return _from_table(text) if source.suffix in _TABLES else None
 
 
 def _words(source: Source, found: object) -> tuple[str, ...] | None:
@@ -63,23 +62,17 @@ def _words(source: Source, found: object) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _from_table(source: Source, text: str) -> tuple[str, ...] | None:
+def _from_table(text: str) -> tuple[str, ...] | None:
     """Return the only column of CSV that is not empty; None where there is none."""
-    named, data = separator_line(text.encode())
-    for separator in (named,) if named else _SEPARATORS:
-        lines = io.StringIO(data.decode(), newline="")
+    for separator in _SEPARATORS:
+        lines = io.StringIO(text, newline="")
         try:
             rows = [row or [""] for row in csv.reader(lines, delimiter=separator, strict=True)]
         except csv.Error:
             continue
-        rows = rows[int(named is not None and rows[:1] == [[""]]) :]  # the end of the first line
-        wide = next((row for row in rows if any(row[1:])), None)
-        if named and wide:
-            found = f"{printable(wide[1])!r} behind {printable(wide[0])!r}"
-            raise InputError(f"{source.name}: expected one label in each row; found {found}")
         even = len({len(row) for row in rows if row != [""]}) == 1
-        if wide is None and (named or (even and any(row[0] for row in rows))):
-            return tuple(row[0] for row in rows) or None
+        if even and any(row[0] for row in rows) and not any(any(row[1:]) for row in rows):
+            return tuple(row[0] for row in rows)
     return None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from attncli.errors import OutputError
 from attncli.errors.names import SCHEMA
-from attncli.save.numbers import number_lines
+from attncli.save.tables import number_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

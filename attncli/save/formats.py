@@ -99,7 +99,7 @@ class Format(NamedTuple):
 
 
 def _table(name: str, separator: str) -> Format:
-    write_table, kind = late("attncli.save.matrices", "write_table"), name.upper()
+    write_table, kind = late("attncli.save.tables", "write_table"), name.upper()
     return Format(
         lambda stream, results: write_table(stream, results, separator),
         (f".{name}",),
