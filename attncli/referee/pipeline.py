@@ -31,7 +31,6 @@ __all__ = [
     "LEAST_SEEN",
     "USUAL_FILL",
     "FileFacts",
-    "Finish",
     "Pipeline",
     "Rule",
     "alibi",

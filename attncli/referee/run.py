@@ -35,6 +35,7 @@ __all__ = [
     "together",
     "turn",
     "turned_inputs",
+    "unit_rows",
 ]
 
 Outputs = dict[str, Array]
@@ -209,7 +210,7 @@ class Run:
         for change in changes:
             rows = change(self, rows)
         if name != "value" and pipe.score == "cosine":
-            rows = _unit_rows(rows)
+            rows = unit_rows(rows)
         if name == "query" and pipe.score_weight is not None:
             rows = rows @ pipe.score_weight.astype(rows.dtype)
         return precision.rounded(rows)
@@ -409,7 +410,7 @@ def turn(rows: Array, positions: Array, rope: Rope) -> Array:
     return turned(rows, angles, rope.pairing)
 
 
-def _unit_rows(rows: Array) -> Array:
+def unit_rows(rows: Array) -> Array:
     """Return rows scaled to length 1; a row of zeros stays zero."""
     peak = np.abs(rows).max(axis=-1, keepdims=True)
     rows = rows / np.where(peak == 0, 1, peak)

@@ -50,7 +50,7 @@ scores, the mask and the sinks above are tried in both passes.
 
 
 def page() -> str:
-    return HEAD + rows_of(TABLE) + FITTED + fitted() + GRADIENTS + rows_of(ROWS.rows)
+    return HEAD + rows_of(TABLE) + FITTED + fitted() + GRADIENTS + rows_of(ROWS)
 
 
 def fitted() -> str:

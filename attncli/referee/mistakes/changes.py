@@ -13,21 +13,21 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.referee.formats import Array
+    from attncli.referee.formats import Array, Bools
     from attncli.referee.pipeline import Pipeline
     from attncli.referee.run import Outputs, Run
+
+    Softmax = Callable[[Run, Array, Array, Array], tuple[Array, Array]]
 
 __all__ = [
     "DoesNotApplyError",
     "after",
     "altered",
     "given",
-    "negated",
     "require",
+    "ruled",
     "softmaxed",
-    "where",
     "without",
-    "without_rule",
     "written",
 ]
 
@@ -51,43 +51,32 @@ def given(value: T | None) -> T:
     return value
 
 
-def where(
-    pipe: Pipeline, sense: Callable[[Pipeline], object], change: Callable[..., Pipeline], *more: Any
-) -> Pipeline:
-    """Make a change where something is true of the pipeline."""
-    require(sense(pipe))
-    return change(pipe, *more)
-
-
 def altered(pipe: Pipeline, stage: str, make: Callable[[Any], Any]) -> Pipeline:
     """Make a stage of what it was, where the pipeline has it; it has to become another one."""
     own = given(getattr(pipe, stage))
     made = given(make(own))
-    require(not (isinstance(made, np.ndarray) and np.array_equal(made, own)))
+    require(not np.array_equal(made, own) if isinstance(made, np.ndarray) else made != own)
     return pipe.but(**{stage: made})
 
 
-def without(pipe: Pipeline, stage: str) -> Pipeline:
-    """Leave a stage out."""
-    require(getattr(pipe, stage) is not None)
-    return pipe.but(**{stage: None})
+def without(pipe: Pipeline, name: str) -> Pipeline:
+    """Leave a rule or a stage out."""
+    if name in pipe.rules:
+        return pipe.with_rule(name, None)
+    require(getattr(pipe, name, None) is not None)
+    return pipe.but(**{name: None})
 
 
-def without_rule(pipe: Pipeline, name: str) -> Pipeline:
-    """Leave a rule out."""
-    require(name in pipe.rules)
-    return pipe.with_rule(name, None)
-
-
-def negated(pipe: Pipeline, name: str) -> Pipeline:
-    """Take a rule for its opposite."""
+def ruled(pipe: Pipeline, name: str, seen: Callable[[Run, Bools], Bools]) -> Pipeline:
+    """Take another rule, made of the right one and of the indices."""
     own = given(pipe.rules.get(name))
-    return pipe.with_rule(name, lambda run: ~run.called(own))
+    return pipe.with_rule(name, lambda run: seen(run, run.called(own)))
 
 
-def softmaxed(pipe: Pipeline, softmax: Callable[[Run, Array], tuple[Array, Array]]) -> Pipeline:
-    """Take another softmax: scores to weights and lse."""
-    return pipe.but(softmax=softmax)
+def softmaxed(pipe: Pipeline, change: Softmax) -> Pipeline:
+    """Take other weights and another lse, made of the scores, the right weights and their lse."""
+    own = pipe.softmax
+    return pipe.but(softmax=lambda run, scores: change(run, scores, *own(run, scores)))
 
 
 def after(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
@@ -95,6 +84,12 @@ def after(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
     return pipe.then("after", lambda _, weights: change(weights))
 
 
-def written(pipe: Pipeline, name: str, make: Callable[[Run, Outputs], Array]) -> Pipeline:
-    """Write something else for an output."""
-    return pipe.then("finish", lambda run, made: {**made, name: make(run, made)})
+def written(
+    pipe: Pipeline, name: str, make: Callable[[Run, Outputs], Array], stage: str = "finish"
+) -> Pipeline:
+    """Write something else for an output, before the output projection or behind it."""
+
+    def finish(run: Run, made: Outputs) -> Outputs:
+        return {**made, name: make(run, made)} if name in made else made
+
+    return pipe.then(stage, finish)

@@ -9,35 +9,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import after, given, require, where
+from attncli.referee.mistakes.changes import after, given, require, written
 from attncli.referee.mistakes.inputs import own_places
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.pipeline import Finish, Pipeline, causal
+from attncli.referee.pipeline import Pipeline, causal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
-    from attncli.referee.run import Outputs, Run
 
-__all__ = ["ROWS", "of_context"]
+__all__ = ["ROWS"]
 
 ROWS = Rows()
 
 _NUMBERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128)
 _INPUTS = ("query", "key", "value")
-
-
-def of_context(change: Callable[[Run, Array], Array]) -> Finish:
-    """Return a change of the outputs that changes only the context."""
-
-    def finish(run: Run, outputs: Outputs) -> Outputs:
-        if "context" not in outputs:
-            return outputs
-        return {**outputs, "context": change(run, outputs["context"])}
-
-    return finish
 
 
 def _inputs(
@@ -50,7 +38,7 @@ def _inputs(
 
 def _finished(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
     """Change the context before its projection."""
-    return pipe.then("finish", of_context(lambda _, context: change(context)))
+    return written(pipe, "context", lambda _, made: change(made["context"]))
 
 
 def _flip(array: Array) -> Array:
@@ -139,18 +127,13 @@ def reread(problem: Problem, array: Array, *, back: bool) -> Array:
 
 
 def _reshaped(pipe: Pipeline, *names: str, back: bool = False) -> Pipeline:
-    """Reshape some inputs, or the context, instead of transposing them.
-
-    With ``back``, what is reshaped lies the other way round already.
-    """
+    """Reshape inputs or the context, not transpose them; ``back`` if they were transposed."""
     require(pipe.shape[1] > 1, pipe.shape[2:] != (1, 1))
     own = [name for name in names if name != "context"]
     made = _inputs(pipe, lambda array: reread(pipe.problem, array, back=back), own)
     if "context" not in names:
         return made
-    return made.then(
-        "finish", of_context(lambda run, made: reread(run.pipe.problem, made, back=not back))
-    )
+    return _finished(made, partial(reread, pipe.problem, back=not back))
 
 
 def _some_reshaped(pipe: Pipeline, *names: str, back: bool = False) -> Pipeline:
@@ -207,8 +190,8 @@ ROWS.add("heads_interleaved_in", _cut, "in")
 ROWS.add("heads_interleaved_out", _cut, "out")
 ROWS.add(
     "weights_averaged_before_values",
-    *(where, lambda pipe: pipe.shape[1] > 1, after),
-    lambda weights: np.broadcast_to(weights.mean(1, keepdims=True), weights.shape),
+    *(after, lambda weights: np.broadcast_to(weights.mean(1, keepdims=True), weights.shape)),
+    when=lambda pipe: pipe.shape[1] > 1,
 )
 ROWS.family(
     "heads{}_tiled", _tiled, {"": ("key", "value"), "_of_keys": "key", "_of_values": "value"}
@@ -218,45 +201,28 @@ ROWS.family(
 # A fused projection of query, key and value, (B, L, ·), that is split in another order.
 
 
-def _fused_from(pipe: Pipeline, least: int = 2) -> tuple[list[Array], tuple[int, ...]]:
-    """Return query, key and value (B, L, H, D) that one product can have made, and their shape."""
-    arrays = [given(getattr(pipe, name)) for name in _INPUTS]
-    require(all(array.shape == pipe.query.shape for array in arrays))
-    require(pipe.query.shape[1] >= least)
-    return [_flip(array) for array in arrays], _flip(pipe.query).shape
-
-
-def _apart(pipe: Pipeline, arrays: Iterable[Array]) -> Pipeline:
-    """Return the pipeline of query, key and value (B, L, H, D)."""
-    return pipe.but(**dict(zip(_INPUTS, map(_flip, arrays), strict=True)))
-
-
-def _ordered(pipe: Pipeline, axis: int, order: str) -> Pipeline:
+def _fused(pipe: Pipeline, axis: int, order: str) -> Pipeline:
     """Cut a product of (q, k, v), or with axis 3 of heads with theirs, in another order."""
-    arrays, (batch, rows, heads, width) = _fused_from(pipe, 1 if (axis, order) == (2, "hd3") else 2)
-    # Of three heads the other one is the same.
-    require(order != "3hd" or heads != 3)
-    lengths = {"h": heads, "3": 3, "d": width}
-    product = np.stack(arrays, axis=axis)
-    made = product.reshape(batch, rows, *(lengths[each] for each in order))
-    return _apart(pipe, np.moveaxis(made, 2 + order.index("3"), 0))
-
-
-def _viewed(pipe: Pipeline) -> Pipeline:
-    """Read a product (B, L, ·) of (q, k, v) as (3, B, heads, L, D) without moving anything."""
-    arrays, (batch, rows, heads, width) = _fused_from(pipe)
-    made = np.stack(arrays, axis=2).reshape(3, batch, heads, rows, width)
+    arrays = [given(getattr(pipe, name)) for name in _INPUTS]
+    batch, heads, rows, width = pipe.query.shape
+    require(all(array.shape == pipe.query.shape for array in arrays))
+    # One head is in one order only, and of three heads another one is the same.
+    require(heads > 1 or (axis, order) == (2, "blhd3"), heads != 3 or order != "bl3hd")
+    lengths = {"b": batch, "l": rows, "h": heads, "3": 3, "d": width}
+    product = np.stack([_flip(array) for array in arrays], axis=axis)
+    made = product.reshape([lengths[each] for each in order])
+    made = made.transpose([order.index(each) for each in "3bhld"])
     return pipe.but(**dict(zip(_INPUTS, made, strict=True)))
 
 
 ROWS.family(
     "fused_{}",
-    _ordered,
+    _fused,
     {
-        "cut_by_head": (2, "h3d"),
-        "cut_by_kind": (3, "3hd"),
-        "cut_by_component": (2, "hd3"),
-        "heads_cut_by_component": (3, "hd3"),
+        "cut_by_head": (2, "blh3d"),
+        "cut_by_kind": (3, "bl3hd"),
+        "cut_by_component": (2, "blhd3"),
+        "heads_cut_by_component": (3, "blhd3"),
+        "viewed_as_heads": (2, "3bhld"),
     },
 )
-ROWS.add("fused_viewed_as_heads", _viewed)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, permutations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attncli.referee.mistakes.changes import given, require
+from attncli.referee.mistakes.scores import first_of
 from attncli.referee.mistakes.table import SIZES, Rows
-from attncli.referee.pipeline import Pipeline, lengths_of, query_rows
+from attncli.referee.pipeline import Pipeline, lengths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,27 +24,12 @@ __all__ = ["ROWS", "emptied", "own_places"]
 
 ROWS = Rows()
 
-_WORDS = {"query": "queries", "key": "keys", "value": "values"}
+_INPUTS = ("query", "key", "value")
 # Numbers of a product that is made of all batch entries.
 _MOST_NUMBERS = 2**24
 
 
 # Inputs that are taken for others.
-
-_EXCHANGED = {
-    "query_key_exchanged": ("key", "query", "value"),
-    "key_value_exchanged": ("query", "value", "key"),
-    "query_value_exchanged": ("value", "key", "query"),
-}
-_ORDERS = (("key", "value", "query"), ("value", "query", "key"))
-_COPIES = {
-    "key_as_value": ("query", "key", "key"),
-    "query_as_value": ("query", "key", "query"),
-    "query_as_key": ("query", "query", "value"),
-    "value_as_key": ("query", "value", "value"),
-    "key_as_query": ("key", "key", "value"),
-    "value_as_query": ("value", "key", "value"),
-}
 
 
 def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
@@ -55,13 +41,11 @@ def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
 
 
 def _taken(pipe: Pipeline, *order: str) -> Pipeline:
-    """Take these for query, key and value, where they have the same shape.
-
-    Where nothing depends on positions, there may be more queries or fewer.
-    """
+    """Take these for query, key and value, where they have the same shape."""
+    # Where nothing depends on positions, there may be more queries or fewer.
     free = not pipe.rules and not pipe.terms and pipe.rope is None
     made = {}
-    for target, source in zip(_WORDS, order, strict=True):
+    for target, source in zip(_INPUTS, order, strict=True):
         if source != target:
             own, made[target] = given(getattr(pipe, target)), given(getattr(pipe, source))
             # Other values make a context of another width.
@@ -72,17 +56,21 @@ def _taken(pipe: Pipeline, *order: str) -> Pipeline:
     return pipe.but(**made)
 
 
-for _name, _order in _EXCHANGED.items():
-    ROWS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
+_ORDERS: dict[str, tuple[str, ...]] = {
+    "query_key_exchanged": ("key", "query", "value"),
+    "key_value_exchanged": ("query", "value", "key"),
+    "query_value_exchanged": ("value", "key", "query"),
+}
+for _source, _target in permutations(_INPUTS, 2):
+    _order = tuple(_source if name == _target else name for name in _INPUTS)
+    _ORDERS[f"{_source}_as_{_target}"] = _order
+ROWS.family("{}", _taken, _ORDERS, option=lambda name: partial(_in_the_order, _ORDERS[name]))
 ROWS.family(
     "inputs_in_the_order_{0}_{1}_{2}",
     _taken,
-    _ORDERS,
+    (("key", "value", "query"), ("value", "query", "key")),
     option=lambda *order: partial(_in_the_order, order),
 )
-for _name, _order in _COPIES.items():
-    _source, _target = _name.split("_as_")
-    ROWS.add(_name, _taken, *_order, option=partial(_in_the_order, _order))
 
 
 # Rows of an input that are taken from other places.
@@ -110,17 +98,16 @@ def _moved(
     return pipe.but(**made)
 
 
-def _tokens_moved(pipe: Pipeline, places: Callable[[Ints], Ints], *names: str) -> Pipeline:
-    """Do so where rules ask where tokens stand."""
-    require(pipe.rules or pipe.terms or pipe.rope is not None)
-    return _moved(pipe, places, *names, beyond=2)
+def _has_places(pipe: Pipeline) -> bool:
+    """Whether anything asks where tokens stand."""
+    return bool(pipe.rules or pipe.terms or pipe.rope is not None)
 
 
 def _new_first(pipe: Pipeline) -> Pipeline:
     """Put the keys and values of the queries' own tokens before those of the cache."""
     new, count = pipe.problem.shape[2:]
     require(new < count)
-    return _tokens_moved(pipe, lambda at: (at - new) % count, "key", "value")
+    return _moved(pipe, lambda at: (at - new) % count, "key", "value", beyond=2)
 
 
 ROWS.add("key_reshaped", _reshaped, "key")
@@ -139,10 +126,11 @@ for _input in ("value", "key"):
 for _tokens, _names in {"tokens": ("key", "value"), "queries": ("query",)}.items():
     ROWS.family(
         f"{_tokens}_{{}}",
-        _tokens_moved,
+        partial(_moved, beyond=2),
         {words: (places, *_names) for words, places in _STEPS.items()},
+        when=_has_places,
     )
-ROWS.add("new_keys_before_the_cache", _new_first)
+ROWS.add("new_keys_before_the_cache", _new_first, when=_has_places)
 
 
 def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
@@ -154,27 +142,28 @@ def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
     return pipe.but(**made)
 
 
-def _unwritten(pipe: Pipeline, *names: str) -> Pipeline:
-    require(pipe.value is not None, pipe.shape[3] > 1, "kv_lengths" not in pipe.rules)
-    return emptied(pipe, names, slice(-1, None))
-
-
 ROWS.family(
-    "last_{}_unwritten", _unwritten, {"slot": ("key", "value"), "key": "key", "value": "value"}
+    "last_{}_unwritten",
+    lambda pipe, *names: emptied(pipe, names, slice(-1, None)),
+    {"slot": ("key", "value"), "key": "key", "value": "value"},
+    when=lambda pipe: "kv_lengths" not in pipe.rules and given(pipe.value).shape[2] > 1,
 )
 _BLOCK_STEPS: dict[tuple[str, str], Callable[[Ints, int], Ints]] = {
-    ("of_first_block_of", "of the first"): lambda at, size: at % size,
-    ("late_by_a_block_of", "of the one before"): lambda at, size: np.where(
-        at < size, at, at - size
-    ),
-    ("early_by_a_block_of", "of the next one"): lambda at, size: np.where(
-        at + size < len(at), at + size, at
+    ("of_first_block_of", "of the first"): lambda at, n: at % n,
+    ("late_by_a_block_of", "of the one before"): lambda at, n: np.where(at < n, at, at - n),
+    ("early_by_a_block_of", "of the next one"): lambda at, n: np.where(
+        at + n < len(at), at + n, at
     ),
 }
-
-
-def _blocks_moved(pipe: Pipeline, step: Callable[[Ints, int], Ints], size: int) -> Pipeline:
-    return _moved(pipe, lambda at: step(at, size), "value", beyond=size)
+ROWS.family(
+    "values_{0}_{1}",
+    lambda pipe, step, size: _moved(pipe, lambda at: step(at, size), "value", beyond=size),
+    {
+        (name, size, whose): (step, size)
+        for size in SIZES
+        for (name, whose), step in _BLOCK_STEPS.items()
+    },
+)
 
 
 def _first_columns(pipe: Pipeline, size: int) -> Pipeline:
@@ -183,15 +172,6 @@ def _first_columns(pipe: Pipeline, size: int) -> Pipeline:
     return pipe.but(value=given(pipe.value)[..., np.arange(width) % size])
 
 
-ROWS.family(
-    "values_{0}_{1}",
-    _blocks_moved,
-    {
-        (name, size, whose): (step, size)
-        for size in SIZES
-        for (name, whose), step in _BLOCK_STEPS.items()
-    },
-)
 ROWS.family("value_columns_of_first_{}", _first_columns, SIZES)
 
 
@@ -207,9 +187,8 @@ def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
 
 def _of_first(pipe: Pipeline, axis: int) -> Pipeline:
     """Let all read the keys and values of the first along an axis."""
-    require(pipe.key.shape[axis] > 1)
     value = None if pipe.value is None else np.take(pipe.value, [0], axis=axis)
-    return pipe.but(key=np.take(pipe.key, [0], axis=axis), value=value)
+    return pipe.but(key=first_of(pipe.key, axis), value=value)
 
 
 def _packed(pipe: Pipeline) -> Pipeline:
@@ -219,24 +198,21 @@ def _packed(pipe: Pipeline) -> Pipeline:
     require(len(pipe.key) > 1, batch * heads * queries * sum(lengths) <= _MOST_NUMBERS)
     require(not set(pipe.rules) - {"causal", "kv_lengths", "query_lengths"})
     require(not pipe.terms, pipe.score == "dot")
-    starts = np.array((0, *accumulate(lengths)))
+    starts = np.array((0, *accumulate(lengths[:-1])))
 
     def rows(array: Array) -> Array:
         real = [array[e, :, :length] for e, length in enumerate(lengths)]
         return np.concatenate(real, axis=1)[None]
 
     def earlier(run: Run) -> Bools:
-        key = run.j - run.by_entry(starts[:-1])
-        return key <= run.i + run.by_entry(run.pipe.offsets)
+        return run.j - run.by_entry(starts) <= run.i + run.by_entry(run.pipe.offsets)
 
-    rules: dict[str, Any] = {"causal": earlier} if "causal" in pipe.rules else {}
-    if "query_lengths" in pipe.rules:
-        rules["query_lengths"] = query_rows(pipe.problem.visible.query_lengths or ())
+    rules = {name: rule for name, rule in pipe.rules.items() if name == "query_lengths"}
     return pipe.but(
         key=rows(pipe.key),
         value=None if pipe.value is None else rows(pipe.value),
         key_positions=np.concatenate([np.arange(n) for n in lengths])[None],
-        rules=rules,
+        rules=rules | ({"causal": earlier} if "causal" in pipe.rules else {}),
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import require, softmaxed
+from attncli.referee.mistakes.changes import require, ruled, softmaxed
 from attncli.referee.mistakes.softmax import exponentials
 from attncli.referee.mistakes.table import SIZES, Rows
 from attncli.referee.options import with_first_keys
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
     from attncli.referee.pipeline import Pipeline
+
+    # Each part's lse and largest score (..., parts) in, by what its weights are multiplied out.
+    Share = Callable[[Array, Array], Array]
 
 __all__ = ["ROWS"]
 
@@ -36,10 +39,9 @@ _PARTS = (2, 3, 4, 8)
 
 def _lost(pipe: Pipeline, size: int, *, end: str) -> Pipeline:
     """Leave out a block of keys at one end; the last one may be incomplete."""
-    keys = pipe.shape[3]
-    require(keys > size)
-    gone = slice(0, size) if end == "first" else slice((keys - 1) // size * size, keys)
-    return pipe.with_rule("block", lambda run: (run.j < gone.start) | (run.j >= gone.stop))
+    last = (pipe.shape[3] - 1) // size * size
+    require(last)
+    return pipe.with_rule("block", lambda run: run.j < last if end == "last" else run.j >= size)
 
 
 def _filled_up(pipe: Pipeline, block: int) -> Pipeline:
@@ -68,40 +70,38 @@ ROWS.add("first_key_lost", partial(_lost, end="first"), 1)
 # Places of queries and keys, and the size of blocks, in; what is seen, out.
 _SEEN: dict[str, Callable[[Any, Any, int], Any]] = {
     "causal_by_blocks_of_{}": lambda i, j, size: j < i // size * size + size,
-    "diagonal_block_of_{}_lost": lambda i, j, size: j < i // size * size,
     "causal_within_blocks_of_{}": lambda i, j, size: j % size <= i % size,
     "causal_in_first_block_of_{}": lambda i, j, size: (j <= i) | (j >= size),
     "last_block_of_{}_not_causal": lambda i, j, n: (j <= i) | (j >= (j.size - 1) // n * n),
+    "diagonal_block_of_{}_lost": lambda i, j, size: j < i // size * size,
 }
+
+
+def _queries(run: Run) -> Array:
+    """Return where the queries of a part stand."""
+    return run.i + run.by_entry(run.pipe.offsets)
 
 
 def _causal_as(pipe: Pipeline, size: int, *, name: str) -> Pipeline:
     """Take another causal rule, of more keys than a block has."""
-    require(pipe.problem.visible.causal, pipe.shape[3] > size, "causal" in pipe.rules)
+    require(pipe.shape[3] > size)
     # Of a single query it is rather the last block that is lost.
     require(pipe.shape[2] > 1 or not name.endswith("lost"))
-    return pipe.with_rule(
-        "causal", lambda run: _SEEN[name](run.i + run.by_entry(pipe.offsets), run.j, size)
-    )
+    return ruled(pipe, "causal", lambda run, _: _SEEN[name](_queries(run), run.j, size))
 
 
 def _zeros_to_the_end(pipe: Pipeline, size: int) -> Pipeline:
     """Give the hidden keys of the block on the diagonal the score 0."""
-    wider = _causal_as(pipe, size, name="causal_by_blocks_of_{}")
-    own = pipe.rules["causal"]
-    return wider.with_step(
-        "zeros",
-        lambda run, scores: scores * run.called(own).astype(scores.dtype),
-        before="hide",
-    )
+    wider, own = _causal_as(pipe, size, name="causal_by_blocks_of_{}"), pipe.rules["causal"]
+    return wider.with_step("zeros", lambda run, scores: scores * run.called(own), before="hide")
 
 
 def _diagonal_twice(pipe: Pipeline, size: int) -> Pipeline:
     """Count the keys of the block on the diagonal twice."""
-    require(pipe.problem.visible.causal, pipe.shape[3] > size)
+    require("causal" in pipe.rules, pipe.shape[3] > size)
 
     def again(run: Run, scores: Array) -> Array:
-        same = (run.i + run.by_entry(pipe.offsets)) // size == run.j // size
+        same = _queries(run) // size == run.j // size
         return np.asarray(scores + (math.log(2) * same).astype(scores.dtype))
 
     return pipe.with_step("again", again, before="hide")
@@ -186,14 +186,11 @@ def _online(
         total = below.sum(-1, keepdims=True) + known.sink
         return above / np.where(total == 0, 1, total), (np.log(total) + known.last)[..., 0]
 
-    return softmaxed(pipe, softmax)
+    return pipe.but(softmax=softmax)
 
 
 # What goes into which sum, in blocks of how many keys at least.
 _ONLINE: dict[str, tuple[Callable[[_Running], Array], str, int]] = {
-    "sums_stale": (lambda known: known.stale, "both", 1),
-    "context_stale": (lambda known: known.stale, "values", 1),
-    "denominator_stale": (lambda known: known.stale, "total", 1),
     "own_maxima": (lambda known: known.alone * known.factors(), "both", 1),
     "context_beside_own_maxima": (lambda known: known.alone * known.factors(), "values", 2),
     "own_maxima_not_rescaled": (lambda known: known.alone, "both", 2),
@@ -209,15 +206,13 @@ _ONLINE: dict[str, tuple[Callable[[_Running], Array], str, int]] = {
     "last_context": (_last, "values", 1),
 }
 for _name, _sums in {"sums": "both", "context": "values", "denominator": "total"}.items():
-    for _end, _lost_first in (("", True), ("_from_second", False)):
-        _ONLINE[f"{_name}_rescaled_late{_end}"] = partial(_late, first_lost=_lost_first), _sums, 1
+    _ONLINE[f"{_name}_stale"] = (lambda known: known.stale), _sums, 1
+    _ONLINE[f"{_name}_rescaled_late"] = partial(_late, first_lost=True), _sums, 1
+    _ONLINE[f"{_name}_rescaled_late_from_second"] = partial(_late, first_lost=False), _sums, 1
 _AT_ONCE = {(n, "key" if n == 1 else f"block of {n} keys"): n for n in ONLINE_SIZES}
 for _name, (_share, _sums, _least) in _ONLINE.items():
-    ROWS.family(
-        f"online_{_name}_{{0}}",
-        partial(_online, share=_share, sums=_sums, least=_least),
-        _AT_ONCE,
-    )
+    _change = partial(_online, share=_share, sums=_sums, least=_least)
+    ROWS.family(f"online_{_name}_{{0}}", _change, _AT_ONCE)
 
 
 # Keys that are cut into parts, whose results are put together.
@@ -233,40 +228,36 @@ _INTO = {(f"{n}", f"{n} parts"): ("parts", n) for n in _PARTS}
 _WAYS = _INTO | {(f"blocks_of_{n}", f"blocks of {n}"): ("blocks", n) for n in SIZES}
 
 
-class _Merge(NamedTuple):
-    """How the results of parts are put together."""
-
-    # Each part's lse and largest score (..., parts) in, by what its weights are multiplied out.
-    share: Callable[[Array, Array], Array]
-    # The number of parts at least.
-    least: int = 2
-    # The number of keys and the cuts in, how many keys are left out.
-    gone: Callable[[int, list[int]], set[int]] = lambda _, __: set()
-    # Where only the first keys are left, how many.
-    kept: Callable[[list[int]], int] | None = None
-
-
-def _merged(pipe: Pipeline, kind: str, count: int, *, merge: _Merge) -> Pipeline:
+def _merged(pipe: Pipeline, kind: str, count: int, *, name: str) -> Pipeline:
     """Give each part of the keys a softmax of its own, and merge the results."""
-    keys = pipe.shape[3]
+    keys, share = pipe.shape[3], _MERGES[name]
     places = _cuts(kind, count, keys)
-    # A sink would have to be counted in one of the parts; nobody cuts into single keys.
-    require(merge.least - 1 <= len(places) < keys - 1, pipe.sinks is None)
+    # Of two parts, the one that is not left out is the one that is kept. A sink would have to be
+    # counted in one of the parts; nobody cuts into single keys.
+    least = 2 if name.endswith("lost") else 1
+    require(least <= len(places) < keys - 1, pipe.sinks is None)
     ways = list(_WAYS.values())
     require(all(places != _cuts(*way, keys) for way in ways[: ways.index((kind, count))]))
     # A lost key, or a lost block of a usual size, has a name of its own.
     last_blocks = {(keys - 1) % size + 1 for size in SIZES}
-    require(not merge.gone(keys, places) & {1, *SIZES, *last_blocks})
+    require(not _gone(name, keys, places) & {1, *SIZES, *last_blocks})
 
-    def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
+    def change(run: Run, scores: Array, _: Array, lse: Array) -> tuple[Array, Array]:
         pieces = np.array_split(scores, places, axis=-1)
         made = [softmax_over(run, piece) for piece in pieces]
         tops = np.stack([piece.max(-1) for piece in pieces], axis=-1)
-        shares = merge.share(np.stack([lse for _, lse in made], axis=-1), tops)
+        shares = share(np.stack([lse for _, lse in made], axis=-1), tops)
         weights = [w * shares[..., n, None] for n, (w, _) in enumerate(made)]
-        return np.concatenate(weights, axis=-1), softmax_over(run, scores)[1]
+        return np.concatenate(weights, axis=-1), lse
 
-    return softmaxed(pipe, softmax)
+    return softmaxed(pipe, change)
+
+
+def _gone(name: str, keys: int, places: list[int]) -> set[int]:
+    """Return how many keys are left out at either end."""
+    if name.endswith("kept"):
+        return {keys - places[0], places[-1]}
+    return {"first_lost": {places[0]}, "last_lost": {keys - places[-1]}}.get(name, set())
 
 
 def _normalised(sizes: Array) -> Array:
@@ -294,44 +285,37 @@ def _all_but(lse: Array, index: int) -> Array:
     return _powers(others)
 
 
-def _ends(keys: int, places: list[int]) -> set[int]:
-    return {keys - places[0], places[-1]}
-
-
-_MERGES = {
-    "averaged": _Merge(lambda lse, _: np.full_like(lse, 1 / lse.shape[-1])),
-    "added": _Merge(lambda lse, _: np.ones_like(lse)),
-    "merged_by_maxima": _Merge(lambda _, tops: _powers(tops)),
-    "merged_by_lse": _Merge(lambda lse, _: _normalised(np.where(np.isneginf(lse), 0, lse))),
-    "merged_undivided": _Merge(lambda lse, _: _undivided(lse)),
-    "merged_in_base_2": _Merge(lambda lse, _: _powers(lse, np.exp2)),
-    "merged_by_lse_of_base_2": _Merge(lambda lse, _: _powers(lse / math.log(2))),
-    "weights_swapped": _Merge(lambda lse, _: _powers(lse)[..., ::-1]),
-    "first_kept": _Merge(lambda lse, _: _only(lse, 0), 2, _ends, lambda places: places[0]),
-    "last_kept": _Merge(lambda lse, _: _only(lse, -1), 2, _ends),
-    # Of two parts, the one that is not left out is the one that is kept.
-    "first_lost": _Merge(lambda lse, _: _all_but(lse, 0), 3, lambda _, places: {places[0]}),
-    "last_lost": _Merge(
-        lambda lse, _: _all_but(lse, -1),
-        3,
-        lambda keys, places: {keys - places[-1]},
-        lambda places: places[-1],
-    ),
+_MERGES: dict[str, Share] = {
+    "averaged": lambda lse, _: np.full_like(lse, 1 / lse.shape[-1]),
+    "added": lambda lse, _: np.ones_like(lse),
+    "merged_by_maxima": lambda _, tops: _powers(tops),
+    "merged_by_lse": lambda lse, _: _normalised(np.where(np.isneginf(lse), 0, lse)),
+    "merged_undivided": lambda lse, _: _undivided(lse),
+    "merged_in_base_2": lambda lse, _: _powers(lse, np.exp2),
+    "merged_by_lse_of_base_2": lambda lse, _: _powers(lse / math.log(2)),
+    "weights_swapped": lambda lse, _: _powers(lse)[..., ::-1],
+    "first_kept": lambda lse, _: _only(lse, 0),
+    "last_kept": lambda lse, _: _only(lse, -1),
+    "first_lost": lambda lse, _: _all_but(lse, 0),
+    "last_lost": lambda lse, _: _all_but(lse, -1),
 }
+# Of which parts the first keys alone are left: up to this cut.
+_LEFT = {"first_kept": 0, "last_lost": -1}
 
 
-def _first_keys(merge: _Merge, word: str) -> str | Callable[[Problem], str]:
+def _first_keys(name: str, words: tuple[str, str]) -> str | Callable[[Problem], str]:
     """Return the option where only the first keys of a way to cut are left."""
-    kept, way = merge.kept, next(way for words, way in _WAYS.items() if words[0] == word)
-    return "" if kept is None else with_first_keys(lambda keys: kept(_cuts(*way, keys)))
+    if name not in _LEFT:
+        return ""
+    return with_first_keys(lambda keys: _cuts(*_WAYS[words], keys)[_LEFT[name]])
 
 
-for _name, _merge in _MERGES.items():
+for _name in _MERGES:
     ROWS.family(
         f"splits_of_{{0}}_{_name}",
-        partial(_merged, merge=_merge),
+        partial(_merged, name=_name),
         _INTO if _name.endswith("lost") else _WAYS,
-        option=lambda word, _, merge=_merge: _first_keys(merge, word),
+        option=lambda *words, name=_name: _first_keys(name, words),
     )
 
 

@@ -8,28 +8,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.referee import options
-from attncli.referee.mistakes.changes import given, negated, require, softmaxed, where, without_rule
+from attncli.referee.mistakes.changes import given, require, ruled, softmaxed, without
 from attncli.referee.mistakes.scores import PLACES, first_of, transposed
 from attncli.referee.mistakes.table import SIZES, Rows
-from attncli.referee.pipeline import alibi, band, causal, keys_of, measured, table
+from attncli.referee.pipeline import (
+    alibi,
+    band,
+    causal,
+    distance_of,
+    keys_of,
+    measured,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import Array, Bools
+    from attncli.referee.formats import Array, Bools, Ints
     from attncli.referee.pipeline import Pipeline, Rule
     from attncli.referee.run import Run
 
     Offsets = tuple[int, ...]
     Side = int | None
+    Window = Callable[[Side, Side], tuple[Side, Side]]
 
-__all__ = ["ROWS", "placed"]
+__all__ = ["ROWS"]
 
 ROWS = Rows()
 
 # Rules that a program would join into one mask.
 _RULES = ("mask", "key_padding_mask", "kv_lengths", "causal", "window", "segment_ids")
+_PADDINGS = ("key_padding_mask", "kv_lengths")
+_MASKS = ("mask", *_PADDINGS)
 # The largest tolerance of files that hold 1e-9 apart from 0.
 _FINE = 1e-11
 
@@ -48,20 +59,20 @@ def _stated(pipe: Pipeline, rule: str) -> Bools:
     return np.asarray(np.arange(visible.keys) < lengths[:, None, None, None])
 
 
-def _mask_as(pipe: Pipeline, change: Callable[..., Bools], *parameters: Any) -> Pipeline:
-    """Take another mask, made of the one that is stated."""
-    return pipe.with_rule("mask", table(change(_stated(pipe, "mask"), *parameters)))
+def _as(pipe: Pipeline, rule: str, change: Callable[..., Bools], *parameters: Any) -> Pipeline:
+    """Take another mask, made of the one that is stated; it has to become another one."""
+    own = _stated(pipe, rule)
+    made = change(own, *parameters)
+    require((made != own).any())
+    return pipe.with_rule(rule, table(made))
 
 
-def _repeated(pipe: Pipeline, rule: str, first: str) -> Pipeline:
-    """Let heads read the masks (B, 1, …) as they are where they are repeated in the wrong order.
-
-    Over B·H rows, where the heads of an entry are neighbours, each mask belongs H times in a row;
-    over H·B rows, all masks one after the other belong H times.
-    """
+def _repeated(pipe: Pipeline, rule: str, *, first: str) -> Pipeline:
+    """Let heads read the masks (B, 1, …) as they are where they are repeated in the wrong order."""
     batch, heads = pipe.problem.shape[:2]
     mask, rows = _stated(pipe, rule), np.arange(batch * heads)
     require(len(mask) > 1, mask.shape[1] == 1, heads > 1)
+    # Over B·H rows each mask belongs H times in a row; over H·B rows, all masks one by one do.
     if first == "entries":
         places = (rows % batch).reshape(batch, heads)
     else:
@@ -69,71 +80,83 @@ def _repeated(pipe: Pipeline, rule: str, first: str) -> Pipeline:
     return pipe.with_rule(rule, table(mask[places, 0]))
 
 
-def _shown_to_all(pipe: Pipeline, rule: str) -> Bools:
-    """Return which keys a rule shows, (B or 1, G or 1, S, 1), if it is the same for all queries."""
-    mask = _stated(pipe, rule)
-    require(rule in pipe.rules, mask.shape[1] in (1, pipe.key.shape[1]))
-    require((mask == mask[:, :, :1]).all())
-    return mask[:, :, 0, :, None]
-
-
 def _zeroed(pipe: Pipeline, rule: str) -> Pipeline:
-    """Read the keys and values that a rule hides as zeros."""
-    real = _shown_to_all(pipe, rule)
+    """Read keys and values as zeros that a rule, the same for all queries, hides."""
+    mask = _stated(pipe, rule)
+    require(mask.shape[1] in (1, pipe.key.shape[1]), (mask == mask[:, :, :1]).all())
+    real = mask[:, :, 0, :, None]
     value = None if pipe.value is None else np.where(real, pipe.value, 0.0)
     return pipe.but(key=np.where(real, pipe.key, 0.0), value=value)
 
 
-def _as_zeros(pipe: Pipeline, rule: str) -> Pipeline:
-    return without_rule(_zeroed(pipe, rule), rule)
-
-
-ROWS.add("mask_ignored", without_rule, "mask", option="leave --mask out")
-ROWS.add("mask_inverted", negated, "mask", option=options.inverted("mask"))
-ROWS.add("mask_transposed", _mask_as, transposed)
-ROWS.add(
-    "mask_batch_for_head",
-    *(where, lambda pipe: pipe.problem.shape[0] == pipe.problem.shape[1]),
-    *(_mask_as, lambda mask: mask.swapaxes(0, 1)),
-)
-ROWS.add("mask_tiled_over_heads", _repeated, "mask", "entries")
-ROWS.add("mask_repeated_for_heads_first", _repeated, *("mask", "heads"))
-ROWS.add("mask_of_first_batch", _mask_as, first_of, 0)
-ROWS.add("mask_of_first_head", _mask_as, first_of, 1)
-ROWS.add("mask_of_first_query", _mask_as, first_of, 2)
-ROWS.add("mask_as_zeros", _as_zeros, "mask")
-ROWS.family("mask_of_{}", _mask_as, PLACES)
-
-
-def _on_queries(pipe: Pipeline, rule: str, *, too: bool = False) -> Pipeline:
+def _on_queries(pipe: Pipeline, rule: str, *, too: bool) -> Pipeline:
     """Read a rule on keys as one on queries, or as both."""
-    _, _, queries, keys = pipe.problem.shape
-    require(queries == keys)
-    rows, own = table(_shown_to_all(pipe, rule)), pipe.rules[rule]
-    return pipe.with_rule(rule, (lambda run: run.called(own) & run.called(rows)) if too else rows)
+    require(pipe.problem.shape[2] == pipe.problem.shape[3])
+    rows = table(_stated(pipe, rule).swapaxes(-1, -2))
+    return ruled(pipe, rule, lambda run, own: run.called(rows) & own if too else run.called(rows))
 
 
-def _of_entry(pipe: Pipeline, rule: str, *, next_one: bool = False) -> Pipeline:
-    """Let each batch entry take the padding of the next one, or of the first."""
-    mask = _stated(pipe, rule)
-    made = np.roll(mask, -1, axis=0) if next_one else np.broadcast_to(mask[:1], mask.shape)
-    require(not np.array_equal(made, mask))
-    return pipe.with_rule(rule, table(made))
-
-
-def _mirrored(pipe: Pipeline, rule: str) -> Pipeline:
+def _mirrored(mask: Bools) -> Bools:
     """Take as many keys at the other end for padding, where it is padding of one side."""
-    mask = _stated(pipe, rule)
     changes = np.count_nonzero(mask[..., 1:] != mask[..., :-1], axis=-1)
     require(changes.max(initial=0) <= 1)
-    return pipe.with_rule(rule, table(mask[..., ::-1]))
+    return mask[..., ::-1]
 
 
-def _lengths(pipe: Pipeline, change: Callable[[int], int]) -> Pipeline:
-    """Change the length of each batch entry; rows that see no key have another name."""
-    own = given(pipe.problem.visible.kv_lengths)
-    made = tuple(min(max(change(n), 0), pipe.problem.visible.keys) for n in own)
-    require(made != tuple(own), not any(new == 0 < old for new, old in zip(made, own, strict=True)))
+def _segments_left_out(problem: Problem) -> str:
+    segments = problem.visible.segment_ids
+    apart = segments is not None and segments.queries is not segments.keys
+    return f"leave --segment-ids{' and --kv-segment-ids' if apart else ''} out"
+
+
+_LEFT_OUT: dict[str, Any] = {
+    "mask": "leave --mask out",
+    "key_padding_mask": "leave --key-padding-mask out",
+    "kv_lengths": options.without_lengths,
+    "query_lengths": "leave --query-lengths out",
+    "segment_ids": _segments_left_out,
+    "window": "leave --window out",
+}
+ROWS.family("{}_ignored", without, tuple(_LEFT_OUT), option=_LEFT_OUT.__getitem__)
+ROWS.family(
+    "{}_inverted",
+    lambda pipe, rule: ruled(pipe, rule, lambda _, own: ~own),
+    _RULES,
+    option=lambda rule: options.inverted(rule) if rule.endswith("mask") else "",
+)
+ROWS.family("{}_as_zeros", lambda pipe, rule: without(_zeroed(pipe, rule), rule), _MASKS)
+for _end, _first in (("tiled_over_heads", "entries"), ("repeated_for_heads_first", "heads")):
+    ROWS.family(f"{{}}_{_end}", partial(_repeated, first=_first), _MASKS)
+ROWS.add("mask_transposed", _as, "mask", transposed)
+ROWS.add(
+    "mask_batch_for_head",
+    *(_as, "mask", lambda mask: mask.swapaxes(0, 1)),
+    when=lambda pipe: pipe.problem.shape[0] == pipe.problem.shape[1],
+)
+for _axis, _name in enumerate(("batch", "head", "query")):
+    ROWS.add(f"mask_of_first_{_name}", _as, "mask", first_of, _axis)
+ROWS.family("mask_of_{}", _as, {place: ("mask", *how) for place, how in PLACES.items()})
+ROWS.family("{}_on_queries", partial(_on_queries, too=False), _PADDINGS)
+ROWS.family(
+    "{}_on_queries_too",
+    partial(_on_queries, too=True),
+    _PADDINGS,
+    option=lambda _: options.padded_queries,
+)
+ROWS.family("{}_of_first_entry", _as, {rule: (rule, first_of, 0) for rule in _PADDINGS})
+ROWS.family("{}_of_next_entry", _as, {rule: (rule, np.roll, -1, 0) for rule in _PADDINGS})
+ROWS.add("key_padding_mask_mirrored", _as, "key_padding_mask", _mirrored)
+ROWS.add("padding_on_the_left", _as, "kv_lengths", _mirrored)
+
+
+# Lengths.
+
+
+def _lengths(pipe: Pipeline, change: Callable[[Ints], Ints]) -> Pipeline:
+    """Change the lengths of the batch entries; rows that see no key have another name."""
+    own = np.array(given(pipe.problem.visible.kv_lengths))
+    made = np.clip(change(own), 0, pipe.problem.visible.keys)
+    require((made != own).any(), not ((made == 0) & (own > 0)).any())
     return pipe.with_rule("kv_lengths", keys_of(made))
 
 
@@ -141,39 +164,8 @@ def _rounded_lengths(pipe: Pipeline, way: str, size: int) -> Pipeline:
     return _lengths(pipe, lambda n: (-(-n // size) if way == "up" else n // size) * size)
 
 
-def _of_longest(pipe: Pipeline) -> Pipeline:
-    own = given(pipe.problem.visible.kv_lengths)
-    require(min(own) < max(own) < pipe.problem.visible.keys)
-    return pipe.with_rule("kv_lengths", keys_of((max(own),)))
-
-
-_LEFT_OUT: dict[str, Any] = {
-    "key_padding_mask": "leave --key-padding-mask out",
-    "kv_lengths": options.without_lengths,
-}
-_PADDINGS = tuple(_LEFT_OUT)
-ROWS.family("{}_ignored", without_rule, _PADDINGS, option=_LEFT_OUT.__getitem__)
-ROWS.family("{}_on_queries", _on_queries, _PADDINGS)
-ROWS.family(
-    "{}_on_queries_too",
-    partial(_on_queries, too=True),
-    _PADDINGS,
-    option=lambda _: options.padded_queries,
-)
-ROWS.family("{}_as_zeros", _as_zeros, _PADDINGS)
-ROWS.family("{}_of_first_entry", _of_entry, _PADDINGS)
-ROWS.family("{}_of_next_entry", partial(_of_entry, next_one=True), _PADDINGS)
-ROWS.family(
-    "{}_inverted",
-    negated,
-    _PADDINGS,
-    option=lambda rule: options.inverted(rule) if rule == "key_padding_mask" else "",
-)
-ROWS.family("{}_tiled_over_heads", partial(_repeated, first="entries"), _PADDINGS)
-ROWS.family("{}_repeated_for_heads_first", partial(_repeated, first="heads"), _PADDINGS)
-ROWS.add("key_padding_mask_mirrored", _mirrored, "key_padding_mask")
-ROWS.add("lengths_one_short", _lengths, lambda length: length - 1)
-ROWS.add("lengths_one_long", _lengths, lambda length: length + 1)
+ROWS.add("lengths_one_short", _lengths, lambda lengths: lengths - 1)
+ROWS.add("lengths_one_long", _lengths, lambda lengths: lengths + 1)
 ROWS.family(
     "lengths_{}_to_{}", _rounded_lengths, [(way, size) for size in SIZES for way in ("up", "down")]
 )
@@ -182,18 +174,14 @@ ROWS.family(
     lambda pipe, size: _rounded_lengths(_zeroed(pipe, "kv_lengths"), "up", size),
     SIZES,
 )
-ROWS.add("lengths_of_longest", _of_longest)
-ROWS.add("padding_on_the_left", _mirrored, "kv_lengths")
-ROWS.add("query_lengths_ignored", without_rule, "query_lengths", option="leave --query-lengths out")
+ROWS.add(
+    "lengths_of_longest",
+    *(_lengths, lambda lengths: np.full_like(lengths, lengths.max())),
+    when=lambda pipe: max(given(pipe.problem.visible.kv_lengths)) < pipe.problem.visible.keys,
+)
 
 
 # Segments.
-
-
-def _left_out(problem: Problem) -> str:
-    segments = problem.visible.segment_ids
-    apart = segments is not None and segments.queries is not segments.keys
-    return f"leave --segment-ids{' and --kv-segment-ids' if apart else ''} out"
 
 
 def _numbered(pipe: Pipeline, change: Callable[[Array], Array], seen: Any = np.equal) -> Pipeline:
@@ -203,132 +191,129 @@ def _numbered(pipe: Pipeline, change: Callable[[Array], Array], seen: Any = np.e
     return pipe.with_rule("segment_ids", rule)
 
 
-def _ends_moved(pipe: Pipeline, step: int) -> Pipeline:
+def _of_token_before(ids: Array, step: int) -> Array:
     """Give each token the number of one before it; those at an end keep their own."""
-
-    def moved(ids: Array) -> Array:
-        return ids[:, np.clip(np.arange(ids.shape[1]) - step, 0, ids.shape[1] - 1)]
-
-    return _numbered(pipe, moved)
+    return ids[:, np.clip(np.arange(ids.shape[1]) - step, 0, ids.shape[1] - 1)]
 
 
-ROWS.add("segment_ids_ignored", without_rule, "segment_ids", option=_left_out)
-ROWS.add("segment_ids_inverted", negated, "segment_ids")
-ROWS.add("segment_ids_in_order", _numbered, *(np.asarray, np.greater_equal))
-ROWS.family("segments_end_{}", _ends_moved, {"late": 1, "early": -1})
+ROWS.add("segment_ids_in_order", _numbered, np.asarray, np.greater_equal)
 ROWS.add("segment_ids_in_reverse_order", _numbered, np.asarray, np.less_equal)
 ROWS.add("segment_ids_of_first_entry", _numbered, lambda ids: ids[:1])
+ROWS.family(
+    "segments_end_{}",
+    lambda pipe, step: _numbered(pipe, lambda ids: _of_token_before(ids, step)),
+    {"late": 1, "early": -1},
+)
 
 
 # Causal rule.
 
 
-def placed(pipe: Pipeline, offsets: Offsets, *, unasked: bool = False) -> Pipeline | None:
-    """Place causal rule and window at other offsets; or add a causal rule that is not asked for."""
-    visible = pipe.problem.visible
-    if unasked:
-        return None if visible.causal else pipe.with_rule("causal", causal(offsets))
-    if (np.array(offsets) == np.array(visible.offsets)).all():
-        return None
-    made = pipe
+def _placed(pipe: Pipeline, offsets: Offsets) -> Pipeline:
+    """Place causal rule and window at other offsets."""
+    visible, made = pipe.problem.visible, pipe
+    require(_has_places(pipe), (np.array(offsets) != np.array(visible.offsets)).any())
     if visible.causal:
         made = made.with_rule("causal", causal(offsets))
     if visible.window is not None:
         made = made.with_rule("window", band(*visible.window, offsets))
-    return None if made is pipe else made
+    return made
 
 
-def _at(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None]) -> Pipeline:
-    """Place the rules at other offsets."""
-    return given(placed(pipe, given(offsets(pipe.problem))))
+def _with_causal(pipe: Pipeline, offsets: Offsets) -> Pipeline:
+    """Add a causal rule that is not asked for."""
+    require(not pipe.problem.visible.causal)
+    return pipe.with_rule("causal", causal(offsets))
 
 
-def _unasked(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None]) -> Pipeline:
-    return given(placed(pipe, given(offsets(pipe.problem)), unasked=True))
-
-
-def _all_moved(pipe: Pipeline, there: Offsets) -> Pipeline:
+def _all_at(pipe: Pipeline, offsets: Offsets) -> Pipeline:
     """Place rules, ALiBi and the rotary embedding at other offsets."""
-    problem, made = pipe.problem, placed(pipe, there) or pipe
+    problem, made = pipe.problem, _placed(pipe, offsets) if _has_places(pipe) else pipe
     if problem.rope is not None:
-        made = made.but(query_positions=np.array(there)[:, None] + np.arange(problem.shape[2]))
+        made = made.but(query_positions=np.array(offsets)[:, None] + np.arange(problem.shape[2]))
     if problem.alibi_slopes is not None and "alibi" in pipe.terms:
-        made = made.with_term("alibi", alibi(problem.alibi_slopes, there))
+        made = made.with_term("alibi", alibi(problem.alibi_slopes, offsets))
     require(made is not pipe)
     return made
 
 
-def _all_at(pipe: Pipeline, offsets: Callable[[Problem], Offsets | None]) -> Pipeline:
-    """Place rules, where there are any, and all else at other offsets."""
-    problem, there = pipe.problem, given(offsets(pipe.problem))
-    require(problem.alibi_slopes is not None or problem.rope is not None, placed(pipe, there))
-    return _all_moved(pipe, there)
+def _has_places(pipe: Pipeline) -> bool:
+    """Whether causal rule or window ask where queries stand."""
+    return pipe.problem.visible.causal or pipe.problem.visible.window is not None
 
 
-def _at_own_start(pipe: Pipeline) -> Pipeline:
-    """Let the first query and the first key of a part stand at 0."""
-    shard = given(pipe.problem.shard)
-    moved = shard.query - shard.key
-    require(moved)
-    return _all_moved(pipe, tuple(offset - moved for offset in pipe.problem.visible.offsets))
+def _has_positions_too(pipe: Pipeline) -> bool:
+    """Whether ALiBi or the rotary embedding ask it as well."""
+    problem = pipe.problem
+    return _has_places(pipe) and (problem.alibi_slopes is not None or problem.rope is not None)
 
 
-def _zero(_: Problem) -> Offsets:
+def _in_corner(pipe: Pipeline, corner: str) -> Offsets:
+    """Return the offsets of a corner, where it is another one than the first key."""
+    visible, (_, _, queries, keys) = pipe.problem.visible, pipe.problem.shape
+    if corner == "bottom_right":
+        require(any(visible.bottom_right))
+        return visible.bottom_right
+    if corner == "bottom_right_of_padding":  # padding is counted as keys
+        require(min(visible.kv_lengths or (keys,)) < keys)
+        return (keys - queries,)
     return (0,)
 
 
-def _corner(problem: Problem) -> Offsets | None:
-    """Return the offsets of the last key; None where both corners are one."""
-    there = problem.visible.bottom_right
-    return there if any(there) else None
+def _further(pipe: Pipeline, step: int) -> Offsets:
+    return tuple(offset + step for offset in pipe.problem.visible.offsets)
 
 
-def _corner_of_all(problem: Problem) -> Offsets | None:
-    """Return the corner's offsets, padding counted as keys; None where there is none."""
-    _, _, queries, keys = problem.shape
-    return (keys - queries,) if min(problem.visible.kv_lengths or (keys,)) < keys else None
+def _of_part(pipe: Pipeline) -> Pipeline:
+    """Let the first query and the first key of a part stand at 0."""
+    shard = given(pipe.problem.shard)
+    require(shard.query != shard.key)
+    return _all_at(pipe, _further(pipe, shard.key - shard.query))
 
 
-def _beside(step: int) -> Callable[[Problem], Offsets]:
-    return lambda problem: tuple(offset + step for offset in problem.visible.offsets)
+def _aligned(corner: str, *, positions: bool = False) -> Any:
+    align: Any = corner.replace("_", "-")
+    return "" if "padding" in corner else options.aligned(align, positions=positions)
 
 
-def _causal_as(pipe: Pipeline, first: int | None, last: int | None) -> Pipeline:
-    """See key j where i + offset + first ≤ j ≤ i + offset + last."""
-    require(pipe.problem.visible.causal)
-    left = None if first is None else -first
-    return pipe.with_rule("causal", band(left, last, pipe.offsets))
-
-
-_CORNERS = {"top_left": _zero, "bottom_right": _corner}
-_ALIGNS: dict[str, Any] = {corner: corner.replace("_", "-") for corner in _CORNERS}
-ROWS.add("causal_missing", without_rule, "causal", option="leave --causal out")
-ROWS.add("causal_unasked", _unasked, _zero, option=options.also_causal("top-left"))
-ROWS.add("causal_unasked_strict", _unasked, lambda _: (-1,))
+ROWS.add("causal_missing", without, "causal", option="leave --causal out")
+ROWS.add("causal_unasked", _with_causal, (0,), option=options.also_causal("top-left"))
+ROWS.add("causal_unasked_strict", _with_causal, (-1,))
 ROWS.add(
-    "causal_unasked_bottom_right", _unasked, _corner, option=options.also_causal("bottom-right")
+    "causal_unasked_bottom_right",
+    lambda pipe: _with_causal(pipe, _in_corner(pipe, "bottom_right")),
+    option=options.also_causal("bottom-right"),
 )
-ROWS.family("causal_{}", _at, _CORNERS, option=lambda corner: options.aligned(_ALIGNS[corner]))
+_CORNERS = ("top_left", "bottom_right", "bottom_right_of_padding")
+ROWS.family(
+    "causal_{}",
+    lambda pipe, corner: _placed(pipe, _in_corner(pipe, corner)),
+    _CORNERS,
+    option=_aligned,
+)
 ROWS.family(
     "positions_{}",
-    _all_at,
+    lambda pipe, corner: _all_at(pipe, _in_corner(pipe, corner)),
     _CORNERS,
-    option=lambda corner: options.aligned(_ALIGNS[corner], positions=True),
+    when=_has_positions_too,
+    option=partial(_aligned, positions=True),
 )
-ROWS.family("positions_one_{}", _all_at, {"late": _beside(1), "early": _beside(-1)})
-ROWS.add("causal_bottom_right_of_padding", _at, _corner_of_all)
-ROWS.add("positions_bottom_right_of_padding", _all_at, _corner_of_all)
-ROWS.add("positions_of_part", _at_own_start)
-ROWS.add("diagonal_hidden", _causal_as, None, -1)
-ROWS.add("causal_one_late", _causal_as, None, 1)
-ROWS.add("causal_inverted", negated, "causal")
-ROWS.add("causal_reversed", _causal_as, 0, None)
+ROWS.family(
+    "positions_one_{}",
+    lambda pipe, step: _all_at(pipe, _further(pipe, step)),
+    {"late": 1, "early": -1},
+    when=_has_positions_too,
+)
+ROWS.add("positions_of_part", _of_part)
+ROWS.add("diagonal_hidden", ruled, "causal", lambda run, _: distance_of(run) > 0)
+ROWS.add("causal_one_late", ruled, "causal", lambda run, _: distance_of(run) >= -1)
+ROWS.add("causal_reversed", ruled, "causal", lambda run, _: distance_of(run) <= 0)
 
 
 # Window.
 
 
-def _windowed(pipe: Pipeline, change: Callable[[Side, Side], tuple[Side, Side]]) -> Pipeline:
+def _windowed(pipe: Pipeline, change: Window) -> Pipeline:
     """Take another window, made of the right one."""
     window = given(pipe.problem.visible.window)
     new = change(*window)
@@ -336,7 +321,7 @@ def _windowed(pipe: Pipeline, change: Callable[[Side, Side], tuple[Side, Side]])
     return pipe.with_rule("window", band(*new, pipe.problem.visible.offsets))
 
 
-def _moved(left: int, right: int) -> Callable[[Side, Side], tuple[Side, Side]]:
+def _moved(left: int, right: int) -> Window:
     return lambda a, b: (None if a is None else a + left, None if b is None else b + right)
 
 
@@ -344,55 +329,43 @@ def _half(side: Side) -> Side:
     return None if side is None else side // 2
 
 
-_SHORT_AND_LONG = {
-    f"window_{name}_{word}": _moved(by * left, by * right)
-    for by, word in ((-1, "short"), (1, "long"))
-    for name, left, right in (("left", 1, 0), ("right", 0, 1), ("both", 1, 1))
-}
-_WINDOWS: dict[str, Callable[[Side, Side], tuple[Side, Side]]] = {
-    **_SHORT_AND_LONG,
-    "window_one_sided": lambda left, _: (left, 0),
-    "window_left_only": lambda left, _: (left, None),
-    "window_right_only": lambda _, right: (None, right),
-    "window_halved": lambda left, right: (_half(left), _half(right)),
-    "window_swapped": lambda left, right: (right, left),
-}
-
-
-def _stated_window(change: Callable[[Side, Side], tuple[Side, Side]], problem: Problem) -> str:
+def _stated_window(change: Window, problem: Problem) -> str:
     window = problem.visible.window
     return "" if window is None else options.windowed(*change(*window))
 
 
 def _symmetric(pipe: Pipeline) -> Pipeline:
-    window = given(pipe.problem.visible.window)
-    require(window[0] is not None)
-    wider = band(window[0], window[0], pipe.problem.visible.offsets)
+    left = given(given(pipe.problem.visible.window)[0])
+    wider = band(left, left, pipe.problem.visible.offsets)
     return pipe.with_rule("window", wider).with_rule("causal", None)
-
-
-def _first_keys(pipe: Pipeline, count: int) -> Pipeline:
-    own = given(pipe.rules.get("window"))
-    return pipe.with_rule("window", lambda run: run.called(own) | (run.j < count))
 
 
 def _trimmed(pipe: Pipeline) -> Pipeline:
     """Hide what lies before the window of the last query from all queries."""
     window, queries = given(pipe.problem.visible.window), pipe.problem.shape[2]
     first = pipe.offsets + queries - 1 - given(window[0])
-    own = pipe.rules["window"]
     require(queries > 1, first.max() > 0)
-    return pipe.with_rule("window", lambda run: run.called(own) & (run.j >= run.by_entry(first)))
+    return ruled(pipe, "window", lambda run, own: own & (run.j >= run.by_entry(first)))
 
 
-ROWS.add("window_ignored", without_rule, "window", option="leave --window out")
-ROWS.add("window_inverted", negated, "window")
+_WINDOWS: dict[str, Window] = {
+    **{
+        f"window_{name}_{word}": _moved(by * left, by * right)
+        for by, word in ((-1, "short"), (1, "long"))
+        for name, left, right in (("left", 1, 0), ("right", 0, 1), ("both", 1, 1))
+    },
+    "window_one_sided": lambda left, _: (left, 0),
+    "window_left_only": lambda left, _: (left, None),
+    "window_right_only": lambda _, right: (None, right),
+    "window_halved": lambda left, right: (_half(left), _half(right)),
+    "window_swapped": lambda left, right: (right, left),
+}
 for _name, _change in _WINDOWS.items():
     ROWS.add(_name, _windowed, _change, option=partial(_stated_window, _change))
 ROWS.add("window_symmetric", _symmetric)
 ROWS.add("window_cache_trimmed", _trimmed)
-ROWS.add("window_first_key", _first_keys, 1)
-ROWS.add("window_first_four", _first_keys, 4)
+ROWS.add("window_first_key", ruled, "window", lambda run, own: own | (run.j < 1))
+ROWS.add("window_first_four", ruled, "window", lambda run, own: own | (run.j < 4))
 
 
 # How keys are hidden, whichever rule hides them.
@@ -402,23 +375,23 @@ def _of_keys(pipe: Pipeline) -> list[str]:
     return [name for name in pipe.rules if name in _RULES]
 
 
-def _joined(pipe: Pipeline, join: Callable[[Run, list[Rule]], Bools]) -> Pipeline:
+def _all(run: Run, rules: list[Rule]) -> Bools:
+    return np.asarray(reduce(np.logical_and, map(run.called, rules)))
+
+
+def _joined(pipe: Pipeline, join: Callable[[Bools, Bools], Bools]) -> Pipeline:
     """Make one rule of all rules on keys, of which there are several."""
     names = _of_keys(pipe)
     require(len(names) > 1)
     rules = [pipe.rules[name] for name in names]
     rest = {name: rule for name, rule in pipe.rules.items() if name not in names}
-    return pipe.but(rules={**rest, "joined": lambda run: join(run, rules)})
-
-
-def _all(run: Run, rules: list[Rule]) -> Bools:
-    return np.asarray(reduce(np.logical_and, map(run.called, rules)))
+    return pipe.but(rules={**rest, "joined": lambda run: reduce(join, map(run.called, rules))})
 
 
 def _meets_scores(pipe: Pipeline, rule: str, *, how: Any) -> Pipeline:
     """Let a rule, as 0 and 1, be added to the scores or multiplied with them, and hide nothing."""
     if rule == "all_rules":
-        pipe, rule = _joined(pipe, _all), "joined"
+        pipe, rule = _joined(pipe, np.logical_and), "joined"
     own = given(pipe.rules.get(rule))
 
     def step(run: Run, scores: Array) -> Array:
@@ -442,15 +415,12 @@ def _filled(pipe: Pipeline, sign: float) -> Pipeline:
     return pipe.but(fill=sign * pipe.file.fill or 1e-9)
 
 
-ROWS.add(
-    "rules_joined_by_or",
-    _joined,
-    lambda run, rules: reduce(np.logical_or, map(run.called, rules)),
-)
+ROWS.add("rules_joined_by_or", _joined, np.logical_or)
 ROWS.family("{}_added", partial(_meets_scores, how=np.add), (*_RULES, "all_rules"))
 ROWS.family("{}_multiplied", partial(_meets_scores, how=np.multiply), (*_RULES, "all_rules"))
 ROWS.add("hidden_tiny", _filled, 0)
 ROWS.add("hidden_positive", _filled, -1)
+ROWS.add("hidden_finite", _filled, 1)
 ROWS.add("hidden_after_softmax", _after_softmax, 0.0)
 ROWS.add("filled_after_softmax", _after_softmax, -1e9)
 
@@ -460,43 +430,30 @@ ROWS.add("filled_after_softmax", _after_softmax, -1e9)
 
 def _real(pipe: Pipeline) -> list[str]:
     """Return the rules but that of padded queries, which stay away."""
-    return [name for name in pipe.rules if name != "query_lengths"]
+    names = [name for name in pipe.rules if name != "query_lengths"]
+    require(names)
+    return names
 
 
-def _nan(pipe: Pipeline) -> Pipeline:
-    require(pipe.sinks is None, pipe.rules)  # a sink keeps the denominator above zero
-    inner = pipe.softmax
-
-    def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
-        weights, lse = inner(run, scores)
-        blind = ~np.broadcast_to(run.seen, scores.shape).any(axis=-1, keepdims=True)
-        return np.where(blind, np.nan, weights), lse
-
-    return softmaxed(pipe, softmax)
+def _nan(run: Run, _: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
+    return np.where(run.seen.any(axis=-1, keepdims=True), weights, np.nan), lse
 
 
 def _unmasked(pipe: Pipeline) -> Pipeline:
     """Compute the rows that see nothing as if every key were seen; padded queries stay away."""
-    names, own = _real(pipe), pipe.rules
-    require(names)
+    hiding = {name: pipe.rules[name] for name in _real(pipe)}
+    rules = list(hiding.values())
 
-    def shown(name: str) -> Rule:
-        def rule(run: Run) -> Bools:
-            seen = _all(run, [own[each] for each in names])
-            return run.called(own[name]) | ~seen.any(axis=-1, keepdims=True)
+    def shown(own: Rule) -> Rule:
+        return lambda run: run.called(own) | ~_all(run, rules).any(axis=-1, keepdims=True)
 
-        return rule
-
-    return pipe.but(rules={**own, **{name: shown(name) for name in names}})
+    return pipe.but(rules={**pipe.rules, **{name: shown(own) for name, own in hiding.items()}})
 
 
 def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -> Pipeline:
-    """Let rows that see nothing average the keys that are left to them.
-
-    Beside a large negative number a score has no digits, so all of these keys are equal.
-    """
+    """Let rows that see nothing average the keys that are left to them."""
+    # Beside a large negative number a score has no digits, so all of these keys are equal.
     names, inner = _real(pipe), pipe.softmax
-    require(names, pipe.sinks is None)
 
     def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
         seen = left(run, names)
@@ -507,7 +464,7 @@ def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -
             kept = kept & run.seen_by("query_lengths")
         return inner(run, np.where(kept, 0.0, scores))
 
-    return softmaxed(pipe, softmax)
+    return pipe.but(softmax=softmax)
 
 
 def _by_position(run: Run, names: list[str]) -> Bools | None:
@@ -524,8 +481,12 @@ def _hidden_least(run: Run, names: list[str]) -> Bools | None:
     return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
 
 
-ROWS.add("blind_rows_nan", _nan)
-ROWS.add("hidden_finite", _filled, 1)
-ROWS.add("blind_rows_average_by_position", _averaging, _by_position)
-ROWS.add("blind_rows_average_least_hidden", _averaging, _hidden_least)
+def _has_no_sinks(pipe: Pipeline) -> bool:
+    """Whether nothing keeps the denominator of a row that sees no key above zero."""
+    return pipe.sinks is None and bool(pipe.rules)
+
+
+ROWS.add("blind_rows_nan", softmaxed, _nan, when=_has_no_sinks)
+ROWS.add("blind_rows_average_by_position", _averaging, _by_position, when=_has_no_sinks)
+ROWS.add("blind_rows_average_least_hidden", _averaging, _hidden_least, when=_has_no_sinks)
 ROWS.add("blind_rows_unmasked", _unmasked)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from attncli.errors.names import SCORE_STAGES
-from attncli.referee.mistakes.changes import given, require, where, written
+from attncli.errors.names import SCORE_STAGES, SQUARE
+from attncli.referee.mistakes.changes import given, require, written
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.pipeline import Pipeline, present
 from attncli.referee.run import Outputs, Run, evaluate
@@ -32,30 +32,21 @@ _SEQUENCE_FIRST = ("shd", "bshd", "sbd", "sbhd")
 _IN_MEMORY = {"sd": (0, 2, 1, 3), "bsd": (0, 2, 1, 3), "sbd": (2, 0, 1, 3)}
 
 
-# The lse, made of the right one, or of the largest score and ln Σ exp(score − largest).
+# The lse, made of the right one and of the largest score; the rest is ln Σ exp(score − largest).
 
 
-def _largest(outputs: Outputs) -> Array:
-    """Return the largest score of each row, (B, H, L, 1); 0 where it sees no key."""
-    top = outputs["scores"].max(-1, keepdims=True)
-    return np.where(np.isneginf(top), 0, top)
+def _lse(pipe: Pipeline, make: Callable[[Array, Array], Array]) -> Pipeline:
+    """Write another lse, made of the right one and of each row's largest score, 0 if it is −∞."""
 
-
-def _lse(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
-    return written(pipe, "lse", lambda _, outputs: make(outputs["lse"]))
-
-
-def _of_parts(pipe: Pipeline, join: Callable[[Array, Array], Array]) -> Pipeline:
     def lse(_: Run, outputs: Outputs) -> Array:
-        top = _largest(outputs)
-        return join(top, outputs["lse"] - top)
+        top = outputs["scores"].max(-1, keepdims=True)
+        return make(outputs["lse"], np.where(np.isneginf(top), 0, top))
 
     return written(pipe, "lse", lse)
 
 
 def _of_other(pipe: Pipeline, stage: str, value: Any, *names: str) -> Pipeline:
     """Write outputs of the same pipeline with another stage."""
-    require(stage != "sinks" or pipe.sinks is not None)
 
     def finish(run: Run, outputs: Outputs) -> Outputs:
         own = run.pipe.but(finish=(), **{stage: value})
@@ -65,38 +56,37 @@ def _of_other(pipe: Pipeline, stage: str, value: Any, *names: str) -> Pipeline:
     return pipe.then("finish", finish)
 
 
-def _unscaled_maximum(pipe: Pipeline) -> Pipeline:
-    scale = pipe.problem.scale
-    require(scale not in (0, 1))
-    return _of_parts(pipe, lambda top, rest: top / scale + rest)
-
-
 def _of_blind_rows(pipe: Pipeline, number: float) -> Pipeline:
     require(pipe.sinks is None, pipe.rules)
-    return _lse(pipe, lambda lse: np.where(np.isneginf(lse), number, lse))
+    return _lse(pipe, lambda lse, _: np.where(np.isneginf(lse), number, lse))
 
 
-ROWS.add("lse_base_2", _lse, lambda lse: lse / _LN2)
-ROWS.add("lse_times_ln_2", _lse, lambda lse: lse * _LN2)
-ROWS.add("lse_unscaled", _of_other, "scale", 1.0, "lse")
-ROWS.add("lse_without_sinks", _of_other, "sinks", None, "lse")
-ROWS.add("lse_without_maximum", _of_parts, lambda _, rest: rest)
-ROWS.add("lse_not_logarithm", _lse, np.exp)
-ROWS.add("lse_untransposed", _lse, lambda lse: lse.swapaxes(1, 2).reshape(lse.shape))
+ROWS.add("lse_base_2", _lse, lambda lse, _: lse / _LN2)
+ROWS.add("lse_base_10", _lse, lambda lse, _: lse / math.log(10.0))
+ROWS.add("lse_times_ln_2", _lse, lambda lse, _: lse * _LN2)
+ROWS.add("lse_negative", _lse, lambda lse, _: -lse)
+ROWS.add("lse_not_logarithm", _lse, lambda lse, _: np.exp(lse))
+ROWS.add("lse_untransposed", _lse, lambda lse, _: lse.swapaxes(1, 2).reshape(lse.shape))
+ROWS.add("lse_without_maximum", _lse, lambda lse, top: lse - top)
+ROWS.add("lse_maximum_in_base_2", _lse, lambda lse, top: top / _LN2 + (lse - top))
+ROWS.add("lse_sum_in_base_2", _lse, lambda lse, top: top + (lse - top) / _LN2)
+ROWS.add("lse_sum_subtracted", _lse, lambda lse, top: top - (lse - top))
+ROWS.add("lse_of_sum_alone", _lse, lambda lse, top: np.exp(lse - top))
+ROWS.add("lse_sum_not_logarithm", _lse, lambda lse, top: top + np.exp(lse - top))
 ROWS.add(
-    "lse_is_maximum",
-    written,
-    *("lse", lambda _, outputs: outputs["scores"].max(-1, keepdims=True)),
+    "lse_maximum_unscaled",
+    lambda pipe: _lse(pipe, lambda lse, top: top / pipe.problem.scale + (lse - top)),
+    when=lambda pipe: pipe.problem.scale not in (0, 1),
 )
-ROWS.add("lse_maximum_in_base_2", _of_parts, lambda top, rest: top / _LN2 + rest)
-ROWS.add("lse_sum_in_base_2", _of_parts, lambda top, rest: top + rest / _LN2)
-ROWS.add("lse_sum_subtracted", _of_parts, lambda top, rest: top - rest)
-ROWS.add("lse_of_sum_alone", _of_parts, lambda _, rest: np.exp(rest))
-ROWS.add("lse_sum_not_logarithm", _of_parts, lambda top, rest: top + np.exp(rest))
-ROWS.add("lse_base_10", _lse, lambda lse: lse / math.log(10.0))
-ROWS.add("lse_maximum_unscaled", _unscaled_maximum)
-ROWS.add("lse_negative", _lse, np.negative)
+ROWS.add("lse_is_maximum", written, "lse", lambda _, made: made["scores"].max(-1, keepdims=True))
 ROWS.family("lse_of_blind_rows_{}", _of_blind_rows, {"inf": math.inf, "zero": 0.0, "nan": math.nan})
+ROWS.add("lse_unscaled", _of_other, "scale", 1.0, "lse")
+ROWS.add("scores_unscaled", _of_other, "scale", 1.0, *SCORE_STAGES)
+ROWS.add(
+    "lse_without_sinks",
+    *(_of_other, "sinks", None, "lse"),
+    when=lambda pipe: pipe.sinks is not None,
+)
 
 
 # One output, or an input, in the place of another.
@@ -109,11 +99,6 @@ def _input_given(pipe: Pipeline, name: str) -> Pipeline:
     return written(pipe, "context", lambda run, _: run.part.of(array))
 
 
-def _weights_given(pipe: Pipeline) -> Pipeline:
-    require(pipe.output is None, given(pipe.problem.value).shape[3] == pipe.shape[3])
-    return _as(pipe, "context", "weights")
-
-
 def _as(pipe: Pipeline, target: str, source: str) -> Pipeline:
     """Write one output in the file of another."""
     return written(pipe, target, lambda _, outputs: outputs[source])
@@ -124,22 +109,21 @@ def _hides(pipe: Pipeline) -> bool:
 
 
 ROWS.family("context_is_{}", _input_given, ("key", "value"))
-ROWS.add("context_is_weights", _weights_given)
-ROWS.add("weights_are_scores", where, _hides, _as, "weights", "scores")
 ROWS.add(
-    "weights_are_logarithms",
-    written,
-    *("weights", lambda _, outputs: np.log(outputs["weights"])),
+    "context_is_weights",
+    *(_as, "context", "weights"),
+    when=lambda pipe: pipe.output is None and given(pipe.value).shape[3] == pipe.shape[3],
 )
+ROWS.add("weights_are_scores", _as, "weights", "scores", when=_hides)
+ROWS.add("weights_are_logarithms", written, "weights", lambda _, made: np.log(made["weights"]))
 _INSTEAD: Any = (("scores", "raw"), ("scores", "capped"), ("scores", "weights"))
 _INSTEAD += (("raw", "scores"), ("capped", "scores"))
 ROWS.family("{}_are_{}", _as, _INSTEAD)
 ROWS.add(
     "raw_hidden",
-    *(where, _hides, written, "raw"),
-    lambda run, outputs: np.where(run.seen, outputs["raw"], -np.inf),
+    *(written, "raw", lambda run, outputs: np.where(run.seen, outputs["raw"], -np.inf)),
+    when=_hides,
 )
-ROWS.add("scores_unscaled", _of_other, "scale", 1.0, *SCORE_STAGES)
 
 
 # Right numbers in the wrong axes.
@@ -178,26 +162,22 @@ def _behind(pipe: Pipeline, make: Callable[[str, Array], Array]) -> Pipeline:
     return pipe.but(axes=lambda problem, name, array: make(name, before(problem, name, array)))
 
 
-def _of_context(pipe: Pipeline, make: Callable[[Problem, Array], Array]) -> Pipeline:
-    """Write the context otherwise, made of (B, H, L, E), and other outputs as usual."""
+def _presented(
+    pipe: Pipeline, make: Callable[[Problem, str, Array], Array], *names: str
+) -> Pipeline:
+    """Write some outputs otherwise, made of (B, H, …), and others as usual."""
+    before = pipe.axes
 
     def axes(problem: Problem, name: str, array: Array) -> Array:
-        return make(problem, array) if name == "context" else present(problem, name, array)
+        return (make if name in names else before)(problem, name, array)
 
     return pipe.but(axes=axes)
 
 
-def _average(pipe: Pipeline) -> Pipeline:
+def _averaged(problem: Problem, _: str, array: Array) -> Array:
     """Average the weights that are written, not those that meet the values."""
-    require(pipe.shape[1] > 1)
-
-    def axes(problem: Problem, name: str, array: Array) -> Array:
-        if name in ("context", "lse"):
-            return present(problem, name, array)
-        averaged: Array = array.mean(axis=1)
-        return averaged if "b" in problem.layout.weight_axes else averaged[0]
-
-    return pipe.but(axes=axes)
+    averaged: Array = array.mean(axis=1)
+    return averaged if "b" in problem.layout.weight_axes else averaged[0]
 
 
 def _unjoined(pipe: Pipeline) -> Pipeline:
@@ -205,14 +185,14 @@ def _unjoined(pipe: Pipeline) -> Pipeline:
     heads, found = pipe.problem.shape[1], pipe.file.shapes.get("context", ())
     require(pipe.problem.layout.packed, heads > 1, len(found) in (3, 4))
 
-    def apart(_: Problem, array: Array) -> Array:
+    def apart(_: Problem, __: str, array: Array) -> Array:
         # Where there is or should be an output projection, they are joined.
         if array.shape[1] == 1 and array.shape[3] % heads == 0:
             batch, _, rows, _ = array.shape
             array = array.reshape(batch, rows, heads, -1).transpose(0, 2, 1, 3)
         return array if len(found) == 4 else array[0]
 
-    return _of_context(pipe, apart)
+    return _presented(pipe, apart, "context")
 
 
 def _packed(pipe: Pipeline, how: Literal["transposed", "reshaped"]) -> Pipeline:
@@ -221,12 +201,12 @@ def _packed(pipe: Pipeline, how: Literal["transposed", "reshaped"]) -> Pipeline:
     require("h" in pipe.problem.layout.axes, pipe.output is None)
     require(how == "transposed" or 1 not in (heads, queries))
 
-    def side_by_side(problem: Problem, array: Array) -> Array:
+    def side_by_side(problem: Problem, _: str, array: Array) -> Array:
         ordered = array.transpose(0, 2, 1, 3) if how == "transposed" else array
         joined = ordered.reshape(len(array), array.shape[2], -1)
         return joined if "b" in problem.layout.axes else joined[0]
 
-    return _of_context(pipe, side_by_side)
+    return _presented(pipe, side_by_side, "context")
 
 
 def _other_shape(pipe: Pipeline, accepted: Callable[[Any, Any], bool]) -> Pipeline:
@@ -247,27 +227,17 @@ def _same_count(right: tuple[int, ...], found: tuple[int, ...]) -> bool:
     return math.prod(right) == math.prod(found) and not _same_but_ones(right, found)
 
 
-def _sequence_first(pipe: Pipeline) -> Pipeline:
-    layout = pipe.problem.layout
-    require(layout.packed, "b" in layout.weight_axes)
-    return _of_context(
-        pipe, lambda problem, array: present(problem, "context", array).swapaxes(0, 1)
-    )
-
-
 def _with_sinks(pipe: Pipeline, place: str) -> Pipeline:
     """Write what the sinks have as one more key of weights and scores."""
     sinks, before = given(pipe.sinks)[:, None, None], pipe.axes
 
-    def axes(problem: Problem, name: str, array: Array) -> Array:
-        if name not in ("weights", "scores"):
-            return before(problem, name, array)
+    def with_column(problem: Problem, name: str, array: Array) -> Array:
         own = 1 - array.sum(axis=-1, keepdims=True) if name == "weights" else sinks
         column = np.broadcast_to(own, (*array.shape[:3], 1))
         parts = (column, array) if place == "first" else (array, column)
         return before(problem, name, np.concatenate(parts, axis=-1))
 
-    return pipe.but(axes=axes)
+    return _presented(pipe, with_column, "weights", "scores")
 
 
 def _poured(pipe: Pipeline, write: Literal["C", "F"], read: Literal["C", "F"]) -> Pipeline:
@@ -286,11 +256,11 @@ def _pooled(pipe: Pipeline, pool: Callable[..., Array], axis: int) -> Pipeline:
     found = given(pipe.file.shapes.get("context"))
     require(pipe.problem.shape[axis] > 1, axis != 1 or pipe.output is None)
 
-    def one(problem: Problem, array: Array) -> Array:
-        made = present(problem, "context", pool(array, axis=axis, keepdims=True))
+    def one(problem: Problem, name: str, array: Array) -> Array:
+        made = present(problem, name, pool(array, axis=axis, keepdims=True))
         return made.reshape(found) if _same_but_ones(made.shape, found) else made
 
-    return _of_context(pipe, one)
+    return _presented(pipe, one, "context")
 
 
 _ORDERS = {"".join("bhlx"[axis] for axis in order): order for order in permutations(range(4))}
@@ -303,11 +273,20 @@ ROWS.add(
     _same_count,
     variant_of=("heads_packed", "heads_packed_untransposed", *_ORDERED),
 )
-ROWS.add("sequence_first", _sequence_first)
+ROWS.add(
+    "sequence_first",
+    *(_presented, lambda *told: present(*told).swapaxes(0, 1), "context"),
+    when=lambda pipe: pipe.problem.layout.packed and "b" in pipe.problem.layout.weight_axes,
+)
 ROWS.add("heads_packed", _packed, "transposed")
 ROWS.add("heads_not_joined", _unjoined)
 ROWS.add("heads_packed_untransposed", _packed, "reshaped")
-ROWS.add("weights_averaged", _average, option="--average-heads")
+ROWS.add(
+    "weights_averaged",
+    *(_presented, _averaged, *SQUARE),
+    when=lambda pipe: pipe.shape[1] > 1,
+    option="--average-heads",
+)
 ROWS.family(
     "axes_{0}",
     _ordered,

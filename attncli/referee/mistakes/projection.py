@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from attncli.numerics.positions import BASE, sinusoidal
 from attncli.problem.norms import rms_norm
 from attncli.problem.projection import as_heads
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import given, require
-from attncli.referee.mistakes.heads import of_context
+from attncli.referee.mistakes.changes import given, require, written
 from attncli.referee.mistakes.scores import transposed
 from attncli.referee.mistakes.table import Rows
+from attncli.referee.run import joined_heads
 
 if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
@@ -33,7 +32,6 @@ ROWS = Rows()
 
 # The arguments of `attncli.project`, those that are given.
 Told = Mapping[str, Any]
-Rowwise = Callable[[Array], Array]
 _SOURCES = {"q": "x", "k": "key_source", "v": "value_source"}
 _WEIGHTS, _BIASES = ("wq", "wk", "wv"), ("bq", "bk", "bv")
 _WORDS = {"q": "queries", "k": "keys", "v": "values"}
@@ -105,10 +103,10 @@ def _sources(told: Told) -> dict[str, Array]:
     return {n: widen(told[n], np.float64) for n in _SOURCES.values() if n in told}
 
 
-def _there(told: Told, names: tuple[str, ...]) -> list[str]:
+def _there(told: Told, names: tuple[str, ...], least: int = 2) -> list[str]:
     """Return those of some arguments that there are, which are at least two of several."""
     there = [name for name in names if name in told]
-    require(len(there) >= min(len(names), 2))
+    require(len(there) >= min(len(names), least))
     return there
 
 
@@ -121,14 +119,12 @@ def _without(told: Told, *names: str) -> Told:
 
 
 def _transposed(told: Told, *names: str) -> Told:
-    there = _there(told, names)
-    require(all(told[name].shape[0] == told[name].shape[-1] for name in there))
-    return {**told, **{name: told[name].T for name in there}}
+    return {**told, **{name: transposed(told[name]) for name in _there(told, names)}}
 
 
 def _in_the_order(told: Told, letters: str) -> Told:
-    """Make q, k and v with the weights and biases of these; a dot leaves its own."""
-    pairs = [(own, other) for own, other in zip("qkv", letters, strict=True) if other != "."]
+    """Make q, k and v with the weights and biases of these."""
+    pairs = [(own, other) for own, other in zip("qkv", letters, strict=True) if other != own]
     require(all(f"w{letter}" in told for pair in pairs for letter in pair))
     rest = {n: v for n, v in told.items() if n not in [f"b{own}" for own, _ in pairs]}
     moved = {
@@ -142,16 +138,15 @@ def _in_the_order(told: Told, letters: str) -> Told:
 
 def _unprojected(told: Told, *names: str) -> Told:
     """Take embeddings as they are, without weight and bias."""
-    there = [name for name in names if name in told]
-    require(there)
+    there = _there(told, names, least=1)
     biases = {f"b{name[1]}" for name in there}
     rest = {name: value for name, value in told.items() if name not in biases}
     return rest | dict.fromkeys(there, np.eye(told["x"].shape[-1]))
 
 
-def _transposed_output(pipe: Pipeline) -> Pipeline:
+def _output_as(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
     output = given(pipe.output)
-    return pipe.but(output=replace(output, weight=transposed(output.weight)))
+    return pipe.but(output=replace(output, weight=change(output.weight)))
 
 
 def _without_output_bias(pipe: Pipeline) -> Pipeline:
@@ -164,18 +159,15 @@ _TURNED = {"projections": ("wq, wk and wv", _WEIGHTS), **{w: (w, (w,)) for w in 
 for _name, (_words, _names) in _TURNED.items():
     _option = f"give {_words} transposed"
     ROWS.add(f"{_name}_transposed", _made_again, _transposed, *_names, option=_option)
-for _order in ("kvq", "vqk"):
-    ROWS.add(f"projections_in_the_order_{_order}", _made_again, _in_the_order, _order)
+for _letters in ("kvq", "vqk"):
+    ROWS.add(f"projections_in_the_order_{_letters}", _made_again, _in_the_order, _letters)
 ROWS.add("projections_all_wq", _made_again, _in_the_order, "qqq")
-for _letter in "qkv":
+for _letter, _word in _WORDS.items():
     ROWS.add(f"w{_letter}_unused", _made_again, _unprojected, f"w{_letter}")
     ROWS.add(f"b{_letter}_missing", _made_again, _without, f"b{_letter}")
-for _target, _source in permutations("qkv", 2):
-    ROWS.add(
-        f"{_WORDS[_target]}_made_with_w{_source}",
-        _made_again,
-        *(_in_the_order, "".join(_source if own == _target else "." for own in "qkv")),
-    )
+    for _other in "qkv".replace(_letter, ""):
+        _letters = "qkv".replace(_letter, _other)
+        ROWS.add(f"{_word}_made_with_w{_other}", _made_again, _in_the_order, _letters)
 ROWS.add("projections_missing", _made_again, _unprojected, *_WEIGHTS)
 ROWS.add("projection_biases_missing", _made_again, _without, *_BIASES)
 ROWS.add(
@@ -184,24 +176,25 @@ ROWS.add(
 )
 ROWS.add(
     "all_projections_transposed",
-    lambda pipe: _transposed_output(_made_again(pipe, _transposed, *_WEIGHTS)),
+    lambda pipe: _output_as(_made_again(pipe, _transposed, *_WEIGHTS), transposed),
 )
 
 
 # Positions.
 
 
-def _placed(told: Told, place: Rowwise) -> Told:
+def _placed(told: Told, place: Callable[[Array], Array]) -> Told:
     """Take another positional encoding, where there is one."""
     require("positions" in told)
     rest = {name: value for name, value in told.items() if name != "positions"}
     return rest | {name: place(rows) for name, rows in _sources(told).items()}
 
 
-def _waves(x: Array, exponents: Callable[[Array], Array], first: Any, second: Any) -> Array:
-    """Return two functions in turn, by columns, of p / 10000^(e/W), e of the column's index."""
-    length, width = x.shape[-2:]
-    columns = np.arange(width)
+def _waves(
+    exponents: Callable[[Array], Array], length: int, width: int, first: Any = np.sin
+) -> Array:
+    """Return sine and cosine in turn, by columns, of p / 10000^(e/W), e of the column's index."""
+    columns, second = np.arange(width), np.cos if first is np.sin else np.sin
     angles = np.multiply.outer(np.arange(length), BASE ** (-exponents(columns) / width))
     return np.asarray(np.where(columns % 2, second(angles), first(angles)))
 
@@ -210,49 +203,47 @@ def _pair(column: Array) -> Array:
     return column // 2 * 2
 
 
-def _waved(exponents: Callable[[Array], Array], first: Any = np.sin, second: Any = np.cos) -> Any:
-    """Return what adds such waves to embeddings."""
-    return lambda x: x + _waves(x, exponents, first, second)
-
-
-def _concatenated(x: Array) -> Array:
-    length, width = x.shape[-2:]
+def _concatenated(length: int, width: int) -> Array:
     right = sinusoidal(length, width)
-    return np.asarray(x + np.concatenate([right[:, ::2], right[:, 1::2]], axis=-1))
+    return np.concatenate([right[:, ::2], right[:, 1::2]], axis=-1)
 
 
-def _along_the_batch(pipe: Pipeline) -> Pipeline:
-    """Add row b to every token of batch entry b, as a table for (L, B, W) does to (B, L, W)."""
-    require(all(rows.ndim == 3 for rows in _sources(given(pipe.projected)).values()))
-    return _made_again(pipe, _placed, lambda x: x + sinusoidal(len(x), x.shape[-1])[:, None])
-
-
-def _with_positions(told: Told) -> Told:
-    require("positions" not in told)
-    return {**told, "positions": "sinusoidal"}
-
-
-_PLACES: dict[str, Rowwise] = {
+# What is added instead, by the number of tokens and the width.
+_TABLES: dict[str, Callable[[int, int], Array]] = {
     "concatenated": _concatenated,
-    "cosine_first": _waved(_pair, np.cos, np.sin),
-    "from_one": lambda x: x + sinusoidal(*x.shape[-2:], first=1),
-    "own_exponents": _waved(lambda column: column),
-    "double_exponents": _waved(lambda column: 2 * _pair(column)),
-    "halved_exponents": _waved(lambda column: _pair(column) / 2),
-    "double_own_exponents": _waved(lambda column: 2 * column),
-    "alone": lambda x: np.broadcast_to(sinusoidal(*x.shape[-2:]), x.shape),
-    "of_first_token": lambda x: x + sinusoidal(1, x.shape[-1]),
-    "twice": lambda x: x + 2 * sinusoidal(*x.shape[-2:]),
+    "cosine_first": partial(_waves, _pair, first=np.cos),
+    "from_one": partial(sinusoidal, first=1),
+    "own_exponents": partial(_waves, lambda column: column),
+    "double_exponents": partial(_waves, lambda column: 2 * _pair(column)),
+    "halved_exponents": partial(_waves, lambda column: _pair(column) / 2),
+    "double_own_exponents": partial(_waves, lambda column: 2 * column),
+    "of_first_token": lambda _, width: sinusoidal(1, width),
+    "twice": lambda length, width: 2 * sinusoidal(length, width),
 }
+for _name, _table in _TABLES.items():
+    _place = partial(lambda table, x: x + table(*x.shape[-2:]), _table)
+    ROWS.add(f"positions_{_name}", _made_again, _placed, _place)
 ROWS.add("positions_missing", _made_again, _without, "positions")
 ROWS.add(
     "positions_not_in_values",
     lambda pipe: pipe.but(value=_made_again(pipe, _without, "positions").value),
 )
-for _name, _place in _PLACES.items():
-    ROWS.add(f"positions_{_name}", _made_again, _placed, _place)
-ROWS.add("positions_along_the_batch", _along_the_batch)
-ROWS.add("positions_unasked", _made_again, _with_positions, option="--positions sinusoidal")
+ROWS.add(
+    "positions_alone",
+    *(_made_again, _placed, lambda x: np.broadcast_to(sinusoidal(*x.shape[-2:]), x.shape)),
+)
+# Row b is added to every token of batch entry b, as a table for (L, B, W) does to (B, L, W).
+ROWS.add(
+    "positions_along_the_batch",
+    *(_made_again, _placed, lambda x: x + sinusoidal(len(x), x.shape[-1])[:, None]),
+    when=lambda pipe: all(x.ndim == 3 for x in _sources(given(pipe.projected)).values()),
+)
+ROWS.add(
+    "positions_unasked",
+    *(_made_again, lambda told: {**told, "positions": "sinusoidal"}),
+    when=lambda pipe: "positions" not in given(pipe.projected),
+    option="--positions sinusoidal",
+)
 
 
 # Which sequence is projected to what.
@@ -334,16 +325,13 @@ _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
 
 def _embeddings(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
     """Do something to the embeddings before they are projected."""
+    return _made_again(
+        pipe,
+        lambda told: {**told, **{n: change(x, *parameters) for n, x in _sources(told).items()}},
+    )
 
-    def changed(told: Told) -> Told:
-        return {**told, **{n: change(x, *parameters) for n, x in _sources(told).items()}}
 
-    return _made_again(pipe, changed)
-
-
-def _of_the_layer(
-    pipe: Pipeline, norm: Callable[[Array, float], Array], epsilon: float, *, more: float
-) -> Pipeline:
+def _of_the_layer(pipe: Pipeline, norm: Any, epsilon: float, *, more: float) -> Pipeline:
     """Take the embeddings through the norm in front of their layer, more in its weight."""
     parts = given(pipe.problem.made_from).norm_before
     require(parts and not ("bias" in parts and norm is not _layer))
@@ -352,14 +340,12 @@ def _of_the_layer(
     return _embeddings(pipe, lambda rows: norm(rows, epsilon) * weight + bias)
 
 
-for _end, _more in (("", 0.0), ("_plus_1", 1.0)):
-    _form = f"norm_before_{{}}{_end}"
-    ROWS.family(_form, partial(_of_the_layer, more=_more), _KINDS)
+ROWS.family("norm_before_{}", partial(_of_the_layer, more=0.0), _KINDS)
+ROWS.family("norm_before_{}_plus_1", partial(_of_the_layer, more=1.0), _KINDS)
 ROWS.family("embeddings_{}", _embeddings, _KINDS)
 ROWS.add(
     "embeddings_of_unit_length",
-    _embeddings,
-    lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300),
+    *(_embeddings, lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300)),
 )
 ROWS.add("embeddings_scaled", _embeddings, lambda x: x * np.sqrt(x.shape[-1]))
 ROWS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdims=True))
@@ -415,18 +401,13 @@ ROWS.add("norms_of_all_heads", _made_again, _of_all_heads)
 # Behind attention.
 
 
-def _joined(_: Run, outputs: Outputs) -> Outputs:
-    batch, _heads, rows, _width = outputs["context"].shape
-    joined = outputs["context"].transpose(0, 2, 1, 3).reshape(batch, 1, rows, -1)
-    return {**outputs, "context": joined}
-
-
 def _output_missing(pipe: Pipeline) -> Pipeline:
     weight = given(pipe.output).weight
     # Contexts of another width than the answer's are in files of another shape alone.
     same = pipe.file.shapes.get("context") == pipe.problem.output_shapes["context"]
     require(weight.shape[0] == weight.shape[1] or not same)
-    return pipe.but(output=None).then("finish", _joined)
+    joined = pipe.but(output=None)
+    return written(joined, "context", lambda _, made: joined_heads(made["context"]))
 
 
 def _of_embeddings(pipe: Pipeline) -> Array:
@@ -444,35 +425,30 @@ def _repeated_value(pipe: Pipeline) -> Array:
 
 def _plus(pipe: Pipeline, source: Callable[[Pipeline], Array]) -> Pipeline:
     """Add what attention began with to what it gives, where it has that shape."""
-    added = source(pipe)
-    joined = added.transpose(0, 2, 1, 3).reshape(len(added), added.shape[2], -1)
+    added = joined_heads(source(pipe))
 
-    def add(_: Run, context: Array) -> Array:
-        batch, heads, rows, width = context.shape
-        if joined.shape[1:] != (rows, heads * width) or len(joined) not in (1, batch):
-            return context
-        return context + joined.reshape(-1, rows, heads, width).transpose(0, 2, 1, 3)
+    def add(_: Run, made: Outputs) -> Array:
+        batch, heads, rows, width = made["context"].shape
+        if added.shape[2:] != (rows, heads * width) or len(added) not in (1, batch):
+            return made["context"]
+        apart = added.reshape(-1, rows, heads, width).transpose(0, 2, 1, 3)
+        return made["context"] + apart
 
-    return pipe.then("behind", of_context(add))
+    return written(pipe, "context", add, "behind")
 
 
-def _normed(
-    pipe: Pipeline, norm: Callable[[Array, float], Array], epsilon: float, *, residual: bool
-) -> Pipeline:
+def _normed(pipe: Pipeline, norm: Any, epsilon: float, *, residual: bool) -> Pipeline:
     """Normalise what attention gives, with or without the embeddings."""
     require(pipe.output is not None)
     made = _plus(pipe, _of_embeddings) if residual else pipe
-    return made.then("behind", of_context(lambda _, context: norm(context, epsilon)))
+    return written(made, "context", lambda _, made: norm(made["context"], epsilon), "behind")
 
 
 ROWS.add("output_projection_missing", _output_missing)
-ROWS.add("output_projection_transposed", _transposed_output)
+ROWS.add("output_projection_transposed", _output_as, transposed)
 ROWS.add("output_bias_missing", _without_output_bias)
-for _name, _added in {
-    "embeddings": _of_embeddings,
-    "value": _repeated_value,
-    "query": lambda pipe: pipe.query,
-}.items():
-    ROWS.add(f"{_name}_added", _plus, _added)
-for _form, _residual in (("output_{}", False), ("output_and_embeddings_{}", True)):
-    ROWS.family(_form, partial(_normed, residual=_residual), _KINDS)
+ROWS.add("embeddings_added", _plus, _of_embeddings)
+ROWS.add("value_added", _plus, _repeated_value)
+ROWS.add("query_added", _plus, lambda pipe: pipe.query)
+ROWS.family("output_{}", partial(_normed, residual=False), _KINDS)
+ROWS.family("output_and_embeddings_{}", partial(_normed, residual=True), _KINDS)

@@ -10,7 +10,7 @@ import numpy as np
 from attncli.numerics.positions import BASE, rotation_angles
 from attncli.problem.problem import Rope
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import given, require, without
+from attncli.referee.mistakes.changes import altered, given, require, without
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import based, shortest, without_rope
 from attncli.referee.run import turn, turned_inputs
@@ -47,27 +47,18 @@ def other_pairing(rope: Rope) -> Rope:
 # Which rotary embedding.
 
 
-def _as(pipe: Pipeline, change: Callable[[Rope, Pipeline], Rope]) -> Pipeline:
-    """Take another rotary embedding, made of the right one."""
-    own = given(pipe.rope)
-    made = change(own, pipe)
-    require(made != own)
-    return pipe.but(rope=made)
-
-
 def _with_base(pipe: Pipeline, base: float) -> Pipeline:
-    return _as(pipe, lambda rope, _: rope._replace(base=float(base), frequencies=None))
+    return altered(pipe, "rope", lambda rope: rope._replace(base=float(base), frequencies=None))
 
 
 def _exponents_times(pipe: Pipeline, factor: float) -> Pipeline:
-    def change(rope: Rope, _: Pipeline) -> Rope:
-        return rope if rope.frequencies else rope._replace(base=rope.base**factor)
-
-    return _as(pipe, change)
+    require(given(pipe.rope).frequencies is None)
+    return altered(pipe, "rope", lambda rope: rope._replace(base=rope.base**factor))
 
 
-def _stated_exponents(factor: float, problem: Problem) -> str:
-    return "" if problem.rope is None else f"--rope-base {shortest(problem.rope.base**factor)}"
+def _stated(make: Callable[[Rope], str]) -> Callable[[Problem], str]:
+    """Return an option that is made of the rotary embedding."""
+    return lambda problem: "" if problem.rope is None else make(problem.rope)
 
 
 def _unasked(pipe: Pipeline, pairing: Any, base: float) -> Pipeline:
@@ -77,11 +68,11 @@ def _unasked(pipe: Pipeline, pairing: Any, base: float) -> Pipeline:
     return pipe.but(rope=Rope(pairing, float(base)))
 
 
-def _stated_pairing(problem: Problem) -> str:
-    return "" if problem.rope is None else f"--rope {other_pairing(problem.rope).pairing}"
-
-
-ROWS.add("rope_pairing", _as, lambda rope, _: other_pairing(rope), option=_stated_pairing)
+ROWS.add(
+    "rope_pairing",
+    *(altered, "rope", other_pairing),
+    option=_stated(lambda rope: f"--rope {other_pairing(rope).pairing}"),
+)
 ROWS.family(
     "rope_base{}",
     _with_base,
@@ -96,7 +87,9 @@ ROWS.family(
     "rope_exponents_{}",
     _exponents_times,
     _EXPONENTS,
-    option=lambda name: partial(_stated_exponents, _EXPONENTS[name]),
+    option=lambda name: _stated(
+        lambda rope: f"--rope-base {shortest(rope.base ** _EXPONENTS[name])}"
+    ),
 )
 ROWS.add("rope_missing", without, "rope", option=without_rope)
 ROWS.family(
@@ -131,53 +124,49 @@ def _placed(pipe: Pipeline, queries: Move | None, keys: Move | None = None) -> P
     return pipe.but(**made)
 
 
-def _behind_cache(pipe: Pipeline, queries: Move | None, keys: Move | None) -> Pipeline:
-    """Do the same where queries stand behind some of the keys of each entry, but not of all."""
-    require(((pipe.offsets > 0) & (pipe.offsets < pipe.shape[3])).all())
-    return _placed(pipe, queries, keys)
-
-
 def _new_tokens(pipe: Pipeline, move: Move) -> Pipeline:
     """Turn new queries, and keys behind a cache, elsewhere."""
-    return _behind_cache(
-        pipe, move, lambda own, first: np.where(own >= first, move(own, first), own)
-    )
+    return _placed(pipe, move, lambda own, first: np.where(own >= first, move(own, first), own))
 
 
-def _doubled(own: Array, _: Array) -> Array:
+def _cache(pipe: Pipeline, move: Move) -> Pipeline:
+    """Turn the keys of the cache elsewhere."""
+    return _placed(pipe, None, lambda own, first: np.where(own < first, move(own, first), own))
+
+
+def _has_cache(pipe: Pipeline) -> bool:
+    """Whether queries stand behind some of the keys of each entry, but not of all."""
+    return bool(((pipe.offsets > 0) & (pipe.offsets < pipe.shape[3])).all())
+
+
+def _twice(own: Array, _: Array) -> Array:
     return 2 * own
 
 
-ROWS.add("rope_without_offset", _placed, lambda own, first: own - first)
-ROWS.family(
-    "rope_query_{}", _placed, {"late": lambda own, _: own + 1, "early": lambda own, _: own - 1}
-)
-ROWS.family(
-    "rope_{}_unrotated",
-    _behind_cache,
-    {
-        "cache": (None, lambda own, first: np.where(own < first, 0, own)),
-        "new_keys": (None, lambda own, first: np.where(own < first, own, 0)),
-    },
-)
-ROWS.family(
-    "rope_new_tokens_{}",
-    _new_tokens,
-    {
-        "from_zero": lambda own, first: own - first,
-        "late": lambda own, _: own + 1,
-        "early": lambda own, _: own - 1,
-        "alike": lambda own, first: np.broadcast_to(first, np.broadcast(own, first).shape),
-    },
-)
-ROWS.add(
-    "rope_cache_twice",
-    _behind_cache,
-    *(None, lambda own, first: np.where(own < first, 2 * own, own)),
-)
+def _at_zero(own: Array, _: Array) -> Array:
+    return 0 * own
+
+
+_MOVES: dict[str, Move] = {
+    "late": lambda own, _: own + 1,
+    "early": lambda own, _: own - 1,
+    "from_zero": lambda own, first: own - first,
+    "alike": lambda own, first: first + 0 * own,
+}
+for _name, _move in _MOVES.items():
+    ROWS.add(f"rope_new_tokens_{_name}", _new_tokens, _move, when=_has_cache)
+ROWS.family("rope_query_{}", _placed, {name: _MOVES[name] for name in ("late", "early")})
+ROWS.add("rope_without_offset", _placed, _MOVES["from_zero"])
 ROWS.add("rope_of_first_entry", _placed, lambda own, first: own - first + first[:1])
-ROWS.add("rope_twice", _placed, _doubled, _doubled)
-ROWS.add("rope_keys_twice", _placed, None, _doubled)
+ROWS.add("rope_cache_unrotated", _cache, _at_zero, when=_has_cache)
+ROWS.add("rope_cache_twice", _cache, _twice, when=_has_cache)
+ROWS.add(
+    "rope_new_keys_unrotated",
+    *(_placed, None, lambda own, first: np.where(own < first, own, 0)),
+    when=_has_cache,
+)
+ROWS.add("rope_twice", _placed, _twice, _twice)
+ROWS.add("rope_keys_twice", _placed, None, _twice)
 
 
 # What is rotated, and in which direction.
@@ -234,14 +223,9 @@ ROWS.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
 # How a pair is turned: its angles, its partner, the width.
 
 
-def _turned_by(
-    pipe: Pipeline,
-    turn_: Callable[[Array, Array, Rope], Array],
-    several: str = "",
-) -> Pipeline:
-    """Turn query and key in another way, where a base is stated, and several pairs or heads."""
+def _turned_by(pipe: Pipeline, turn_: Callable[[Array, Array, Rope], Array]) -> Pipeline:
+    """Turn query and key in another way, where a base is stated."""
     require(given(pipe.rope).frequencies is None)
-    require(several != "pairs" or pipe.width > 2, several != "heads" or pipe.query.shape[1] > 1)
     return pipe.but(turn=turn_)
 
 
@@ -273,11 +257,6 @@ def _by_table(
 def _turned(rows: Array, positions: Array, rope: Rope, **otherwise: Any) -> Array:
     angles = positions[..., None] * rope.of_width(rows.shape[-1])
     return _by_table(rows, rope, np.cos(angles), np.sin(angles), **otherwise)
-
-
-def _other_order(rows: Array, positions: Array, rope: Rope) -> Array:
-    """Pair as asked, but lay the angles out for the other pairing."""
-    return _turned(rows, positions, rope, laid=other_pairing(rope))
 
 
 def _across_heads(rows: Array, positions: Array, rope: Rope) -> Array:
@@ -343,16 +322,20 @@ def _in_float32(rows: Array, positions: Array, rope: Rope) -> Array:
     return rotation_angles(positions, wide, dtype=np.float32).astype(np.float64)
 
 
-_PARTS = ("frequencies", "positions", "angles")
-ROWS.family("rope_{}_in_{}", _rounded, [(what, fmt) for fmt in _SHORT for what in _PARTS])
+_ROUNDED = ("frequencies", "positions", "angles")
+ROWS.family("rope_{}_in_{}", _rounded, [(what, fmt) for fmt in _SHORT for what in _ROUNDED])
 ROWS.family(
     "rope_positions_frequencies_and_angles_in_{}",
-    lambda pipe, fmt: _rounded(pipe, " ".join(_PARTS), fmt),
-    _SHORT,
+    _rounded,
+    {fmt: (" ".join(_ROUNDED), fmt) for fmt in _SHORT},
 )
 ROWS.family("rope_cosines_and_sines_in_{}", _table_in, _SHORT)
-ROWS.add("rope_angles_misplaced", _turned_by, _other_order, "pairs")
+ROWS.add(
+    "rope_angles_misplaced",
+    *(_turned_by, lambda rows, at, rope: _turned(rows, at, rope, laid=other_pairing(rope))),
+    when=lambda pipe: pipe.width > 2,
+)
 ROWS.add("rope_sign_lost", _turned_by, partial(_turned, sign=1))
-ROWS.add("rope_across_heads", _turned_by, _across_heads, "heads")
-ROWS.add("rope_along_heads", _turned_by, _along_heads, "heads")
+for _name, _heads in (("across", _across_heads), ("along", _along_heads)):
+    ROWS.add(f"rope_{_name}_heads", _turned_by, _heads, when=lambda pipe: pipe.query.shape[1] > 1)
 ROWS.family("rope_first_{}", _first, {"half": 2, "quarter": 4})

@@ -48,10 +48,10 @@ _BESIDE |= {
 }
 
 
-def _in_float32(pipe: Pipeline) -> None:
-    """Go on in files of float32 whose scores are products of query and key."""
-    require(pipe.file.largest == PRECISIONS["float32"].largest)
-    require(pipe.key.size <= _MOST_NUMBERS, pipe.score in ("dot", "cosine"))
+def _in_float32(pipe: Pipeline) -> bool:
+    """Whether files are of float32, and scores products of query and key."""
+    fits = pipe.file.largest == PRECISIONS["float32"].largest and pipe.key.size <= _MOST_NUMBERS
+    return fits and pipe.score in ("dot", "cosine")
 
 
 def _moving_scale(pipe: Pipeline) -> float:
@@ -68,7 +68,7 @@ def _rounds(pipe: Pipeline, name: str, rounding: Rounding) -> bool:
     return array is not None and (turned or not np.array_equal(rounding(array), array))
 
 
-def _operands(pipe: Pipeline, names: tuple[str, ...], rounding: Rounding) -> Pipeline:
+def _operands(pipe: Pipeline, rounding: Rounding, *names: str) -> Pipeline:
     """Round some inputs as they are multiplied."""
     for name in names:
         pipe = pipe.then("operands", (name, lambda _, rows: rounding(rows)))
@@ -76,79 +76,69 @@ def _operands(pipe: Pipeline, names: tuple[str, ...], rounding: Rounding) -> Pip
 
 
 def _inputs_in(pipe: Pipeline, rounding: Rounding, *names: str) -> Pipeline:
-    _in_float32(pipe)
     require(all(_rounds(pipe, name, rounding) for name in names))
-    return _operands(pipe, names, rounding)
+    return _operands(pipe, rounding, *names)
 
 
 def _scaled_query(pipe: Pipeline, rounding: Rounding) -> Pipeline:
     """Round the query after it was multiplied with the scale."""
-    _in_float32(pipe)
     scale = _moving_scale(pipe)
-    return _operands(pipe, ("query",), lambda rows: rounding(rows * scale)).but(scale=1.0)
+    return _operands(pipe, lambda rows: rounding(rows * scale), "query").but(scale=1.0)
 
 
 def _factors_in(pipe: Pipeline, precision: Precision, rounding: Rounding) -> Pipeline:
     """Round query, key and value; the exponentials too where these have no more bits."""
-    _in_float32(pipe)
     names = tuple(n for n in ("query", "key", "value") if getattr(pipe, n) is not None)
     require(all(np.isfinite(rounding(getattr(pipe, name))).all() for name in names))
-    made = _operands(pipe, names, rounding).but(products=replace(precision, fused=True))
-    if any(_rounds(pipe, name, rounding) for name in names):
-        return made
-    return after(made, lambda weights: rounded_exponentials(weights, rounding))
+    made = _operands(pipe, rounding, *names).but(products=replace(precision, fused=True))
+    rounds = any(_rounds(pipe, name, rounding) for name in names)
+    return made if rounds else _exponentials(made, rounding, 0)
 
 
-def tops(weights: Array) -> Array:
-    """Return the largest weight of each row: divided by it, weights are exp(score − maximum)."""
-    top = weights.max(axis=-1, keepdims=True)
+def tops(weights: Array, block: int | None) -> Array:
+    """Return the largest weight of each row, or for each key of the blocks seen so far; 1 for None.
+
+    Divided by it, weights are exp(score − largest score).
+    """
+    if block is None:
+        return np.ones(1)
+    if block == 0:
+        top = weights.max(axis=-1, keepdims=True)
+    else:
+        starts = np.arange(0, weights.shape[-1], block)
+        so_far = np.maximum.accumulate(np.maximum.reduceat(weights, starts, axis=-1), axis=-1)
+        top = np.repeat(so_far, np.diff(starts, append=weights.shape[-1]), axis=-1)
     return np.where(top == 0, 1, top)
 
 
-def tops_so_far(weights: Array, block: int) -> Array:
-    """Return the largest weight of the blocks seen so far, for each key that of its block."""
-    keys = weights.shape[-1]
-    starts = np.arange(0, keys, block)
-    so_far = np.maximum.accumulate(np.maximum.reduceat(weights, starts, axis=-1), axis=-1)
-    spread = np.repeat(so_far, np.diff(starts, append=keys), axis=-1)
-    return np.where(spread == 0, 1, spread)
-
-
-def rounded_exponentials(weights: Array, rounding: Rounding, block: int | None = 0) -> Array:
+def rounded_exponentials(weights: Array, rounding: Rounding, block: int | None) -> Array:
     """Round exp(score − maximum), as a kernel holds it; the weights themselves for None."""
-    if block is None:
-        return rounding(weights)
-    top = tops_so_far(weights, block) if block else tops(weights)
+    top = tops(weights, block)
     return np.asarray(rounding(weights / top) * top)
 
 
 def _exponentials(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipeline:
     """Round exponentials, or weights, before they meet the values."""
-    _in_float32(pipe)
     require(pipe.shape[3] > (block or 0))
     return after(pipe, lambda weights: rounded_exponentials(weights, rounding, block))
 
 
 def _summed(pipe: Pipeline, rounding: Rounding, block: int) -> Pipeline:
     """Round exponentials before they are added up as well."""
-    _in_float32(pipe)
     require(pipe.shape[3] > block)
-    inner = pipe.softmax
 
-    def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
-        weights, lse = inner(run, scores)
+    def change(_: Run, __: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
         rounded = rounded_exponentials(weights, rounding, block)
         # Beside the denominator before, in which a sink has its share.
         total = 1 + (rounded - weights).sum(axis=-1, keepdims=True)
         return rounded / total, lse + np.log(total[..., 0])
 
-    return softmaxed(pipe, softmax)
+    return softmaxed(pipe, change)
 
 
 def _scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
-    _in_float32(pipe)
     inner = pipe.softmax
-    return softmaxed(pipe, lambda run, scores: inner(run, rounding(scores)))
+    return pipe.but(softmax=lambda run, scores: inner(run, rounding(scores)))
 
 
 def _unscaled_scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
@@ -159,7 +149,6 @@ def _unscaled_scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
 
 
 def _bias_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
-    _in_float32(pipe)
     own, bias = given(pipe.terms.get("bias")), np.asarray(given(pipe.problem.bias), np.float64)
     require(not np.array_equal(rounding(bias), bias))
     return pipe.with_term("bias", lambda run: rounding(run.called(own)))
@@ -170,19 +159,17 @@ def _context_product(pipe: Pipeline, rounding: Rounding, block: int | None) -> P
     return _exponentials(_inputs_in(pipe, rounding, "value"), rounding, block)
 
 
+_family = partial(ROWS.family, when=_in_float32)
 for (_fmt, _words), (_name, _names) in product(_FORMATS.items(), _INPUTS.items()):
-    ROWS.family(f"{_name}_in_{{}}", _inputs_in, {(_fmt, _words): (_SHORT[_fmt], *_names)})
-ROWS.family("scaled_query_in_{}", _scaled_query, _SHORT)
-ROWS.family("bias_in_{}", _bias_in, _SHORT)
-ROWS.family("weights_in_{}", _exponentials, {fmt: (_SHORT[fmt], None) for fmt in _SHORT})
-for _name, _change in (("exponentials", _exponentials), ("summed_exponentials", _summed)):
-    ROWS.family(
-        f"{_name}_in_{{}}{{}}",
-        _change,
-        {(fmt, *_BESIDE[n]): (_SHORT[fmt], n) for fmt in _SHORT for n in _BESIDE},
-    )
-ROWS.family("scores_in_{}", _scores_in, _SHORT)
-ROWS.family("unscaled_scores_in_{}", _unscaled_scores_in, _SHORT)
+    _family(f"{_name}_in_{{}}", _inputs_in, {(_fmt, _words): (_SHORT[_fmt], *_names)})
+_family("scaled_query_in_{}", _scaled_query, _SHORT)
+_family("bias_in_{}", _bias_in, _SHORT)
+_family("weights_in_{}", _exponentials, {fmt: (_SHORT[fmt], None) for fmt in _SHORT})
+_AT = {(fmt, *_BESIDE[n]): (_SHORT[fmt], n) for fmt in _SHORT for n in _BESIDE}
+_family("exponentials_in_{}{}", _exponentials, _AT)
+_family("summed_exponentials_in_{}{}", _summed, _AT)
+_family("scores_in_{}", _scores_in, _SHORT)
+_family("unscaled_scores_in_{}", _unscaled_scores_in, _SHORT)
 _ROUNDINGS: dict[str, tuple[str, Rounding]] = {
     **{fmt: (f"rounded to {words}", _SHORT[fmt]) for fmt, words in _FORMATS.items()},
     "tf32_truncated": ("cut to 11 bits, as in TF32,", truncated_to_tf32),
@@ -191,7 +178,7 @@ _FACTORS: dict[int | None, tuple[str, str, str]] = {
     None: ("weights_value", "", "the weights"),
     **{n: ("exponentials_value", *beside) for n, beside in _BESIDE.items()},
 }
-ROWS.family(
+_family(
     "{2}_in_{0}{3}",
     _context_product,
     {
@@ -200,7 +187,7 @@ ROWS.family(
         for block, factor in _FACTORS.items()
     },
 )
-ROWS.family(
+_family(
     "products_in_{}",
     _factors_in,
     {
@@ -223,10 +210,9 @@ class Grid(NamedTuple):
     nearest: Rounding
 
     def stored(self, array: Array, size: Array | None = None) -> Array:
-        """Return numbers as they are after they went through the format.
+        """Return numbers after they went through the format; those of this size become its largest.
 
-        The largest magnitude of those that share a scale becomes the largest number of the format.
-        Without a scale, what is too large becomes that.
+        Without a size there is no scale.
         """
         if size is None:
             return np.clip(self.nearest(array), -self.largest, self.largest)
@@ -382,106 +368,86 @@ _IN_LOOPS: dict[str, Rounding] = {
 }
 
 
-def _short_sum(fmt: str, weights: Array, value: Array) -> Array:
-    """Add up in 16 bits, a key at a time; factors and products have no more."""
-    rounded = _IN_LOOPS[fmt]
-    value = np.repeat(value, max(1, weights.shape[1] // value.shape[1]), axis=1)
-    shares, rows = (rounded(array.astype(np.float32)) for array in (weights, value))
-    total = np.zeros(np.broadcast_shapes(weights[..., :1].shape, value[..., :1, :].shape), "f4")
-    for key in range(weights.shape[-1]):
-        total = rounded(total + rounded(shares[..., key, None] * rows[..., key, None, :]))
-    return total.astype(weights.dtype)
-
-
-def _short_denominator(fmt: str, weights: Array) -> Array:
-    """Return weights that are exponentials divided by such a sum."""
-    powers = weights / tops(weights)
-    total = _short_sum(fmt, powers, np.ones((1, 1, powers.shape[-1], 1)))
-    return powers / np.where(total == 0, 1, total)
-
-
-def _accumulated(pipe: Pipeline, fmt: str, *, above: str, below: bool) -> Pipeline:
-    """Add up in 16 bits, unless the files are of another such format.
-
-    ``above`` says what meets the values: weights, exponentials that are divided later, or nothing
-    is added up in 16 bits; with ``below`` the denominator is.
-    """
-    require(pipe.file.largest not in {PRECISIONS[f].largest for f in _SHORT if f != fmt})
-    require(pipe.shape[3] <= _MOST_ROUNDINGS, pipe.value is not None)
-    require(not below or pipe.sinks is None)
-
-    def mix(_: Run, weights: Array, value: Array) -> Array:
-        top = tops(weights) if above == "exponentials" else np.float64(1)
-        return np.asarray(_short_sum(fmt, weights / top, value) * top)
-
-    made = pipe.but(codes=True, **({"mix": mix} if above else {}))
-    return after(made, partial(_short_denominator, fmt)) if below else made
-
-
-for _name, _above, _below in (
-    ("accumulation", "weights", False),
-    ("accumulation_divided_later", "exponentials", False),
-    ("denominator", "", True),
-    ("accumulation_of_both", "exponentials", True),
-):
-    ROWS.family(f"{{}}_{_name}", partial(_accumulated, above=_above, below=_below), tuple(_SHORT))
-
-
-def _held(
-    fmt: str, block: int, weights: Array, value: Array, *, rescaled: bool, short: bool
+def _added_up(
+    fmt: str,
+    block: int,
+    beside: int | None,
+    weights: Array,
+    value: Array,
+    *,
+    factors: bool,
+    rescaled: bool = False,
 ) -> Array:
     """Return the sum of weight · value that is rounded after each block of keys.
 
-    It is made of exp(score − largest score so far) · value. With ``rescaled`` it is also rounded
-    where it is rescaled; with ``short`` the exponentials are rounded before they meet the values.
+    It is made of weights divided by `tops`. With ``factors`` these and the values are rounded, and
+    single products too; with ``rescaled`` the sum is also rounded where it is rescaled.
     """
-    rounded, top = _IN_LOOPS[fmt], tops_so_far(weights, block)
-    powers = (weights / top).astype(np.float32)
-    powers = rounded(powers) if short else powers
+    rounded, top = _IN_LOOPS[fmt], tops(weights, beside)
+    shares = (weights / top).astype(np.float32)
     value = np.repeat(value, max(1, weights.shape[1] // value.shape[1]), axis=1).astype(np.float32)
-    held, before = np.zeros(1, np.float32), top[..., :1]
-    for start in range(0, powers.shape[-1], block):
+    if factors:
+        shares, value = rounded(shares), rounded(value)
+    held = np.zeros(1, np.float32)
+    for start in range(0, shares.shape[-1], block):
         part = slice(start, start + block)
-        now = top[..., start, None]
-        held = held * (before / now).astype(np.float32)
-        held = rounded(held) if rescaled else held
-        held = rounded(held + powers[..., part] @ value[..., part, :])
-        before = now
+        if beside and start:
+            held = held * (top[..., start - 1, None] / top[..., start, None]).astype(np.float32)
+            held = rounded(held) if rescaled else held
+        added = shares[..., part] @ value[..., part, :]
+        held = rounded(held + (rounded(added) if factors and block == 1 else added))
     return np.asarray(held * top[..., -1:])
 
 
-def _holding(
-    pipe: Pipeline, fmt: str, block: int, *, rescaled: bool = False, both: bool = False
+def _added_in(
+    pipe: Pipeline,
+    fmt: str,
+    block: int = 1,
+    beside: int | None = 0,
+    *,
+    above: bool = True,
+    below: bool = False,
+    rescaled: bool = False,
+    all_in: bool = False,
 ) -> Pipeline:
-    """Hold the sum of the values, or both sums, in 16 bits from block to block."""
-    keys, own, largest = pipe.shape[3], PRECISIONS[fmt], pipe.file.largest
+    """Hold the sum of the values, the denominator, or both in 16 bits from block to block.
+
+    With ``all_in`` factors and products have no more bits either.
+    """
+    keys, own, largest, value = pipe.shape[3], PRECISIONS[fmt], pipe.file.largest, given(pipe.value)
     require(largest >= PRECISIONS["float32"].largest or largest == own.largest)
     # Of sizes that hold all keys, the smallest is tried; a key at a time takes long.
     require(keys > block // 2 if block > 1 else 1 < keys <= _MOST_ROUNDINGS)
-    require(pipe.value is not None, not both or pipe.sinks is None)
+    require(not below or pipe.sinks is None)
     # Tensor cores take both factors in one format; a loop over the keys multiplies in float32.
-    short = block > 1 and own.holds(given(pipe.value))
-    held = partial(_held, fmt, block, rescaled=rescaled)
-    made = pipe.but(mix=lambda _, weights, value: held(weights, value, short=short), codes=True)
-    inner, ones = pipe.softmax, np.ones((1, 1, keys, 1))
+    factors = all_in or (block > 1 and own.holds(value))
+    total = partial(_added_up, fmt, block, beside, rescaled=rescaled)
+    made = pipe.but(codes=True)
+    if above:
+        made = made.but(mix=lambda _, weights, value: total(weights, value, factors=factors))
+    ones = np.ones((1, 1, keys, 1))
 
-    def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
-        weights, lse = inner(run, scores)
-        total = held(weights, ones, short=False)
-        total = np.where(total == 0, 1, total)  # a row that sees no key has none
-        return weights / total, lse + np.log(total[..., 0])
+    def denominator(_: Run, __: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
+        sums = total(weights, ones, factors=all_in)
+        sums = np.where(sums == 0, 1, sums)  # a row that sees no key has none
+        return weights / sums, lse + np.log(sums[..., 0])
 
-    return softmaxed(made, softmax) if both else made
+    return softmaxed(made, denominator) if below else made
 
 
+_SUMS: dict[str, dict[str, Any]] = {
+    "accumulation": {"beside": None},
+    "accumulation_divided_later": {},
+    "denominator": {"above": False, "below": True},
+    "accumulation_of_both": {"below": True},
+}
+for _name, _how in _SUMS.items():
+    ROWS.family(f"{{}}_{_name}", partial(_added_in, all_in=True, **_how), tuple(_SHORT))
 _HELD = {
-    (fmt, block, "key" if block == 1 else f"block of {block} keys"): (fmt, block)
+    (fmt, block, "key" if block == 1 else f"block of {block} keys"): (fmt, block, block)
     for fmt in _SHORT
     for block in (1, 16, 32, 64, 128)
 }
-ROWS.family("accumulator_in_{}_of_{}", _holding, _HELD)
-for _name, _holding_ in (
-    ("rescaled_accumulator", partial(_holding, rescaled=True)),
-    ("sums", partial(_holding, both=True)),
-):
-    ROWS.family(f"{_name}_in_{{}}_of_{{}}", _holding_, _HELD)
+ROWS.family("accumulator_in_{}_of_{}", _added_in, _HELD)
+ROWS.family("rescaled_accumulator_in_{}_of_{}", partial(_added_in, rescaled=True), _HELD)
+ROWS.family("sums_in_{}_of_{}", partial(_added_in, below=True), _HELD)

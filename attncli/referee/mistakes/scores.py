@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +13,13 @@ from attncli.referee.mistakes.changes import after, altered, given, require, wit
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled, shortest, without_alibi
 from attncli.referee.pipeline import Pipeline, alibi, distance_of, table
+from attncli.referee.run import Run, unit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
-    from attncli.referee.run import Run
 
     Factor = Callable[[Problem], float]
 
@@ -80,28 +79,6 @@ def _of_length(problem: Problem, length: int) -> float:
     return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
 
 
-def _of_value(problem: Problem) -> float:
-    width = _width(problem)
-    return _of_length(problem, width if problem.value is None else problem.value.shape[3])
-
-
-_FACTORS: dict[str, Factor] = {
-    "unscaled": lambda _: 1.0,
-    "scores_zero": lambda _: 0.0,
-    "scores_negated": lambda p: -p.scale,
-    "one_over_width": lambda p: 1 / _width(p),
-    "embedding_scale": lambda p: _of_length(p, p.shape[1] * _width(p)),
-    "scale_ignored": lambda p: default_scale(p.score, _width(p)),
-    "scale_inverted": lambda p: 1 / p.scale if p.scale else 1.0,
-    "scale_of_one_side": lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
-    "scale_twice": _twice,
-    "length_scale": lambda p: _of_length(p, p.key.shape[2]),
-    "value_scale": _of_value,
-    "padded_width_scale": lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))),
-    "log2e_without_exp2": lambda p: p.scale / math.log(2),
-}
-
-
 def _scaled_by(pipe: Pipeline, factor: Factor) -> Pipeline:
     made = factor(pipe.problem)
     # A scale at the edge of the range is nobody's mistake.
@@ -110,26 +87,40 @@ def _scaled_by(pipe: Pipeline, factor: Factor) -> Pipeline:
     return pipe.but(scale=float(made))
 
 
-def _stated_scale(factor: Factor, problem: Problem) -> str:
-    return scaled(factor(problem), problem)
-
-
-def _scaled_weights(pipe: Pipeline) -> Pipeline:
-    factor = pipe.scale
-    require(isinstance(factor, float) and factor != 1)
-    return after(pipe.but(scale=1.0), lambda weights: weights * factor)
-
-
+_FACTORS: dict[str, Factor] = {
+    "unscaled": lambda _: 1.0,
+    "scores_zero": lambda _: 0.0,
+    "scores_negated": lambda p: -p.scale,
+    "one_over_width": lambda p: 1 / _width(p),
+    "embedding_scale": lambda p: _of_length(p, p.shape[1] * _width(p)),
+    "scale_inverted": lambda p: 1 / p.scale if p.scale else 1.0,
+    "scale_of_one_side": lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
+    "scale_twice": _twice,
+    "length_scale": lambda p: _of_length(p, p.key.shape[2]),
+    "value_scale": lambda p: _of_length(p, (p.query if p.value is None else p.value).shape[3]),
+    "padded_width_scale": lambda p: _of_length(p, 2 ** math.ceil(math.log2(_width(p)))),
+    "log2e_without_exp2": lambda p: p.scale / math.log(2),
+}
+ROWS.family(
+    "{}",
+    _scaled_by,
+    _FACTORS,
+    option=lambda name: lambda problem: scaled(_FACTORS[name](problem), problem),
+)
+ROWS.add(
+    "scale_ignored",
+    *(_scaled_by, lambda p: default_scale(p.score, _width(p))),
+    option=lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out",
+)
 ROWS.add(
     "input_width_scale",
     lambda pipe: pipe.but(scale=float(given(pipe.projected)["x"].shape[-1] ** -0.5)),
 )
-for _name, _factor in _FACTORS.items():
-    _option: Callable[[Problem], str] = partial(_stated_scale, _factor)
-    if _name == "scale_ignored":
-        _option = lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out"  # noqa: E731
-    ROWS.add(_name, _scaled_by, _factor, option=_option)
-ROWS.add("scale_after_softmax", _scaled_weights)
+ROWS.add(
+    "scale_after_softmax",
+    lambda pipe: after(pipe.but(scale=1.0), lambda weights: weights * pipe.scale),
+    when=lambda pipe: isinstance(pipe.scale, float) and pipe.scale != 1,
+)
 
 
 # Score function. Each row states its scale, so no mistake of the scale is reported beside it.
@@ -186,9 +177,7 @@ def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Prob
 def _one_side(pipe: Pipeline, side: str) -> Pipeline:
     """Divide the rows of one side by their lengths."""
     require(pipe.score == "cosine", pipe.rope is None)
-    rows = getattr(pipe, side)
-    length = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return pipe.but(score="dot", **{side: rows / np.where(length == 0, 1, length)})
+    return pipe.but(score="dot", **{side: unit_rows(getattr(pipe, side))})
 
 
 _SCORES: dict[str, tuple[str, str, Factor | None]] = {
@@ -206,36 +195,46 @@ _NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
     ("_1e_5", ", with 1e-5 under the root"): (1e-5, None),
     ("_unscaled", ", and not scaled"): (0.0, _one),
 }
-for _name, _score in _SCORES.items():
-    ROWS.add(_name, _scored_by, *_score, option=_asking_for(*_score))
+ROWS.family("{}", _scored_by, _SCORES, option=lambda name: _asking_for(*_SCORES[name]))
 ROWS.family("query_key_normed{}", _normed, _NORMED)
 ROWS.family("{}_alone_divided", _one_side, ("query", "key"))
 ROWS.add("score_weight_transposed", altered, "score_weight", transposed)
 
 
-# Softcap.
+# Softcap, bias and ALiBi: steps that do something else, or come earlier or later.
 
 
-def _cap_as(pipe: Pipeline, cap: Callable[[Array, float], Array]) -> Pipeline:
-    size = given(pipe.softcap)
-    require("cap" in pipe.order)
-    return pipe.but(steps={**pipe.steps, "cap": lambda _, scores: cap(scores, size)})
+def _step_as(pipe: Pipeline, step: str, do: Callable[[Run, Array], Array]) -> Pipeline:
+    require(step in pipe.terms or (step == "cap" and pipe.softcap is not None))
+    return pipe.but(steps={**pipe.steps, step: do})
 
 
-def _cap_before(pipe: Pipeline, step: str | None) -> Pipeline:
-    """Cap before another step, or behind all of them, which are to hide something."""
-    require(pipe.softcap is not None, {"cap", step or "cap"} <= set(pipe.order))
-    require(step is not None or pipe.rules)
-    return pipe.moved("cap", before=step)
+def _before(pipe: Pipeline, step: str, other: str | None) -> Pipeline:
+    """Do a step before another one, or behind all of them, which are to hide something."""
+    require({step, other or step} <= set(pipe.order), step == "cap" or step in pipe.terms)
+    require("cap" not in (step, other) or pipe.softcap is not None, other or pipe.rules)
+    return pipe.moved(step, before=other)
 
 
 ROWS.add("softcap_missing", without, "softcap", option="leave --softcap out")
-ROWS.add("softcap_before_scale", _cap_before, "scale")
-ROWS.add("softcap_after_mask", _cap_before, None)
-ROWS.add("softcap_after_bias", _cap_before, "hide")
-ROWS.add("softcap_undivided", _cap_as, lambda scores, cap: cap * np.tanh(scores))
-ROWS.add("softcap_unmultiplied", _cap_as, lambda scores, cap: np.tanh(scores / cap))
-ROWS.add("softcap_clipped", _cap_as, lambda scores, cap: np.clip(scores, -cap, cap))
+ROWS.add("softcap_before_scale", _before, "cap", "scale")
+ROWS.add("softcap_after_bias", _before, "cap", "hide")
+ROWS.add("softcap_after_mask", _before, "cap", None)
+ROWS.add("bias_before_softcap", _before, "bias", "cap")
+ROWS.add("bias_scaled", _before, "bias", "scale")
+ROWS.add("alibi_scaled", _before, "alibi", "scale")
+ROWS.add("softcap_undivided", _step_as, "cap", lambda run, x: run.pipe.softcap * np.tanh(x))
+ROWS.add("softcap_unmultiplied", _step_as, "cap", lambda run, x: np.tanh(x / run.pipe.softcap))
+ROWS.add(
+    "softcap_clipped",
+    *(_step_as, "cap", lambda run, x: np.clip(x, -run.pipe.softcap, run.pipe.softcap)),
+)
+ROWS.add(
+    "bias_multiplied",
+    _step_as,
+    "bias",
+    lambda run, scores: scores * run.called(run.pipe.terms["bias"]),
+)
 
 
 # Bias.
@@ -247,49 +246,33 @@ def _bias_as(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> 
     return pipe.with_term("bias", table(change(bias, *parameters)))
 
 
-def _multiplied(pipe: Pipeline) -> Pipeline:
-    require("bias" in pipe.terms)
-
-    def times(run: Run, scores: Array) -> Array:
-        return scores * run.called(run.pipe.terms["bias"])
-
-    return pipe.but(steps={**pipe.steps, "bias": times})
-
-
 def _bias_of_weights(pipe: Pipeline) -> Pipeline:
     bias = given(pipe.terms.get("bias"))
     made = pipe.but(order=tuple(step for step in pipe.order if step != "bias"))
     return made.then("after", lambda run, weights: weights + run.called(bias))
 
 
-def _term_before(pipe: Pipeline, term: str, before: str) -> Pipeline:
-    """Add a term before another step, where there is such a step."""
-    require(term in pipe.terms, before in pipe.order)
-    require(before != "cap" or pipe.softcap is not None)
-    return pipe.moved(term, before=before)
-
-
-def _viewed(pipe: Pipeline, order: str) -> Pipeline:
+def _viewed(bias: Array, order: str) -> Array:
     """Read a bias without permuting its axes; it lies in memory with the heads first or last."""
-    bias = np.asarray(given(pipe.problem.bias), np.float64)
-    _, heads, queries, keys = pipe.problem.shape
-    require(bias.shape[1:] == (heads, queries, keys), heads > 1)
+    _, heads, queries, keys = bias.shape
+    require(heads > 1)
     if order == "first":
-        return pipe.with_term("bias", table(bias.transpose(0, 2, 3, 1).reshape(bias.shape)))
-    made = bias.reshape(-1, queries, keys, heads).transpose(0, 3, 1, 2)
-    return pipe.with_term("bias", table(made))
+        return bias.transpose(0, 2, 3, 1).reshape(bias.shape)
+    return bias.reshape(-1, queries, keys, heads).transpose(0, 3, 1, 2)
 
 
 ROWS.add("bias_ignored", _bias_as, np.zeros_like, option="leave --bias out")
-ROWS.add("bias_scaled", _term_before, "bias", "scale")
 ROWS.add("bias_subtracted", _bias_as, np.negative)
 ROWS.add("bias_twice", _bias_as, np.multiply, 2)
-ROWS.add("bias_multiplied", _multiplied)
 ROWS.add("bias_after_softmax", _bias_of_weights)
 ROWS.add("bias_transposed", _bias_as, transposed)
 ROWS.family("bias_of_{}", _bias_as, PLACES)
-ROWS.family("bias_viewed_heads_{}", _viewed, ("first", "last"))
-ROWS.add("bias_before_softcap", _term_before, "bias", "cap")
+ROWS.family(
+    "bias_viewed_heads_{}",
+    _bias_as,
+    {order: (_viewed, order) for order in ("first", "last")},
+    when=lambda pipe: given(pipe.problem.bias).shape[1:] == pipe.problem.shape[1:],
+)
 ROWS.add("bias_of_first_head", _bias_as, first_of, 1)
 ROWS.add("bias_of_first_query", _bias_as, first_of, 2)
 
@@ -297,7 +280,7 @@ ROWS.add("bias_of_first_query", _bias_as, first_of, 2)
 # ALiBi.
 
 
-def _term(pipe: Pipeline, term: Callable[[Array, Run], Array]) -> Pipeline:
+def _alibi_as(pipe: Pipeline, term: Callable[[Array, Run], Array]) -> Pipeline:
     """Add another term, made of the slopes (1, H, 1, 1) and the indices."""
     slopes = given(pipe.problem.alibi_slopes)
     return pipe.with_term("alibi", lambda run: term(run.by_head(slopes), run))
@@ -313,29 +296,27 @@ def _powers(first: int, heads: int | None = None) -> Callable[[Array], Array]:
     return lambda slopes: 2.0 ** (-8.0 * (np.arange(len(slopes)) + first) / (heads or len(slopes)))
 
 
-def _unasked(pipe: Pipeline) -> Pipeline:
-    require(pipe.problem.alibi_slopes is None, "alibi" not in pipe.terms)
-    slopes = np.array(alibi_slopes(pipe.problem.shape[1]))
-    return pipe.with_term("alibi", alibi(slopes, pipe.offsets))
-
-
-def _slope_of_first(slopes: Array) -> Array:
-    require(len(slopes) > 1)
-    return np.full_like(slopes, slopes[0])
-
-
-ROWS.add("alibi_ignored", _term, lambda slopes, _: 0.0 * slopes, option=without_alibi)
-ROWS.add("alibi_unasked", _unasked, option="--alibi")
-ROWS.add("alibi_signed", _term, lambda slopes, run: -slopes * distance_of(run))
-ROWS.add("alibi_signed_backwards", _term, lambda slopes, run: slopes * distance_of(run))
-ROWS.add("alibi_positional", _term, lambda slopes, run: slopes * run.j)
-ROWS.add("alibi_added", _term, lambda slopes, run: slopes * np.abs(distance_of(run)))
-ROWS.add("alibi_scaled", _term_before, "alibi", "scale")
+ROWS.add("alibi_ignored", _alibi_as, lambda slopes, _: 0.0 * slopes, option=without_alibi)
 ROWS.add(
-    "alibi_without_offset", _term, lambda slopes, run: -slopes * np.abs(distance_of(run, (0,)))
+    "alibi_unasked",
+    lambda p: p.with_term("alibi", alibi(np.array(alibi_slopes(p.shape[1])), p.offsets)),
+    when=lambda pipe: pipe.problem.alibi_slopes is None and "alibi" not in pipe.terms,
+    option="--alibi",
+)
+ROWS.add("alibi_signed", _alibi_as, lambda slopes, run: -slopes * distance_of(run))
+ROWS.add("alibi_signed_backwards", _alibi_as, lambda slopes, run: slopes * distance_of(run))
+ROWS.add("alibi_positional", _alibi_as, lambda slopes, run: slopes * run.j)
+ROWS.add("alibi_added", _alibi_as, lambda slopes, run: slopes * np.abs(distance_of(run)))
+ROWS.add(
+    "alibi_without_offset",
+    *(_alibi_as, lambda slopes, run: -slopes * np.abs(distance_of(run, (0,)))),
 )
 ROWS.add("alibi_slopes_reversed", _slopes, lambda slopes: slopes[::-1])
 ROWS.add("alibi_slopes_plain", _slopes, _powers(1))
 ROWS.add("alibi_slopes_from_zero", _slopes, _powers(0))
 ROWS.add("alibi_slopes_halved", _slopes, _powers(1, 8))
-ROWS.add("alibi_slope_of_first_head", _slopes, _slope_of_first)
+ROWS.add(
+    "alibi_slope_of_first_head",
+    *(_slopes, lambda slopes: np.full_like(slopes, slopes[0])),
+    when=lambda pipe: pipe.problem.shape[1] > 1,
+)

@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import (
-    after,
-    altered,
-    given,
-    require,
-    softmaxed,
-    where,
-    without,
-)
+from attncli.referee.mistakes.changes import after, altered, given, require, softmaxed, without
 from attncli.referee.mistakes.table import Rows
 from attncli.referee.options import scaled
+from attncli.referee.pipeline import Pipeline
 from attncli.referee.run import Outputs, Run, limited, softmax_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
-    from attncli.referee.pipeline import Pipeline
 
 __all__ = ["ROWS", "exponentials", "with_epsilon"]
 
@@ -45,45 +37,48 @@ def _finite(shift: Array) -> Array:
     return np.where(np.isneginf(shift), 0, shift)
 
 
+def _top(scores: Array) -> Array:
+    """Return the largest score of each row; 0 where it sees no key."""
+    return _finite(scores.max(-1, keepdims=True))
+
+
 def divided(array: Array, total: Array) -> Array:
     """Return an array divided by its total; 0 where that is 0."""
     return np.where(total == 0, 0, array / total)
 
 
-def _plain(run: Run, scores: Array) -> Result:
-    """Take the right softmax, without sinks."""
-    return softmax_over(Run(run.pipe.but(sinks=None), run.part, run.precision, run.memory), scores)
+def _with_sinks(run: Run, sinks: Array | None = None) -> Run:
+    """Return the same run with other sinks, or without any."""
+    return Run(run.pipe.but(sinks=sinks), run.part, run.precision, run.memory)
 
 
 def _weights(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
     """Make the weights of the scores in another way."""
-    return softmaxed(pipe, lambda run, scores: (make(scores), softmax_over(run, scores)[1]))
+    return softmaxed(pipe, lambda _run, scores, _weights, lse: (make(scores), lse))
 
 
 # Over which axes.
 
 
-def _over(pipe: Pipeline, *axes: int, least: tuple[int, ...] | None = None) -> Pipeline:
-    """Let the softmax run over axes together, each of several."""
-    require(*(pipe.shape[axis] > 1 for axis in (axes if least is None else least)))
+def _over(pipe: Pipeline, axes: tuple[int, ...], longer: tuple[int, ...]) -> Pipeline:
+    """Let the softmax run over axes together, where some are longer than 1."""
+    require(*(pipe.shape[axis] > 1 for axis in longer))
 
-    def softmax(run: Run, scores: Array) -> Result:
+    def make(scores: Array) -> Array:
         powers = exponentials(scores, scores.max(axes, keepdims=True))
-        return divided(powers, powers.sum(axes, keepdims=True)), softmax_over(run, scores)[1]
+        return divided(powers, powers.sum(axes, keepdims=True))
 
-    return softmaxed(pipe, softmax)
+    return _weights(pipe, make)
 
 
-# Of one query, all weights are 1.
-ROWS.add("softmax_over_queries", lambda pipe: _over(pipe, 2, least=()))
-ROWS.family("softmax_over_{}", _over, {"heads": 1, "batch": 0})
-ROWS.add("softmax_over_all", lambda pipe: _over(pipe, 2, 3, least=(2,)))
+ROWS.add("softmax_over_queries", _over, (2,), ())  # of one query, all weights are 1
+ROWS.add("softmax_over_all", _over, (2, 3), (2,))
+ROWS.add("softmax_over_batch_heads_and_queries", _over, (0, 1, 2), (0, 1))
+ROWS.family("softmax_over_{}", _over, {"heads": ((1,), (1,)), "batch": ((0,), (0,))})
+_PAIRS = {("batch", "queries"): (0, 2), ("heads", "queries"): (1, 2), ("batch", "heads"): (0, 1)}
 ROWS.family(
-    "softmax_over_{}_and_{}",
-    _over,
-    {("batch", "queries"): (0, 2), ("heads", "queries"): (1, 2), ("batch", "heads"): (0, 1)},
+    "softmax_over_{}_and_{}", _over, {names: (axes, axes) for names, axes in _PAIRS.items()}
 )
-ROWS.add("softmax_over_batch_heads_and_queries", lambda pipe: _over(pipe, 0, 1, 2, least=(0, 1)))
 
 
 # Overflow.
@@ -107,15 +102,7 @@ def _no_maximum(pipe: Pipeline, single: str, last: str) -> Pipeline:
         names = [name for name in ("weights", "context") if name in outputs]
         return outputs | {n: divided(limited(outputs[n], largest), total) for n in names}
 
-    made = softmaxed(pipe, softmax)
-    return made.but(finish=(divide, *pipe.finish)) if last else made
-
-
-def _overflowing(pipe: Pipeline) -> Pipeline:
-    """Store the product in float16 before it is scaled."""
-    require(pipe.order[0] == "scale", pipe.scale != 1)
-    largest = PRECISIONS["float16"].largest
-    return pipe.with_step("overflow", lambda _, scores: limited(scores, largest), before="scale")
+    return pipe.but(softmax=softmax, finish=(divide, *pipe.finish) if last else pipe.finish)
 
 
 ROWS.family(
@@ -123,18 +110,18 @@ ROWS.family(
     _no_maximum,
     [(single, last) for single in ("", "_in_float32") for last in ("", "_divided_last")],
 )
-ROWS.add("product_overflows_float16", _overflowing)
+_LARGEST = PRECISIONS["float16"].largest
+ROWS.add(
+    "product_overflows_float16",
+    *(Pipeline.with_step, "overflow", lambda _, scores: limited(scores, _LARGEST), "scale"),
+    when=lambda pipe: pipe.order[0] == "scale" and pipe.scale != 1,
+)
 
 
 # Twice, transposed, along a lost axis, or something else in its place.
 
 
-def _twice(run: Run, scores: Array) -> Result:
-    weights, lse = softmax_over(run, scores)
-    return _plain(run, np.where(run.seen, weights, -np.inf))[0], lse
-
-
-def _square(pipe: Pipeline) -> bool:
+def _is_square(pipe: Pipeline) -> bool:
     return pipe.shape[2] == pipe.shape[3] > 1
 
 
@@ -146,19 +133,12 @@ def _lost_axis(
     pipe: Pipeline, shift: Callable[[Array], Array], total: Callable[[Array], Array]
 ) -> Pipeline:
     """Spread a vector of one number a row over the rows: the largest scores, the sums, or both."""
-    require(_square(pipe), pipe.sinks is None)
 
-    def softmax(run: Run, scores: Array) -> Result:
-        powers = np.exp(scores - shift(_finite(scores.max(-1, keepdims=True))))
-        sums = powers.sum(-1, keepdims=True)
-        return divided(powers, total(sums)), softmax_over(run, scores)[1]
+    def make(scores: Array) -> Array:
+        powers = np.exp(scores - shift(_top(scores)))
+        return divided(powers, total(powers.sum(-1, keepdims=True)))
 
-    return softmaxed(pipe, softmax)
-
-
-def _logarithms(run: Run, scores: Array) -> Result:
-    lse = softmax_over(run, scores)[1]
-    return np.where(np.isneginf(scores), 0, scores - lse[..., None]), lse
+    return _weights(pipe, make)
 
 
 def _rectified(scores: Array) -> Array:
@@ -171,11 +151,10 @@ def _base_two(pipe: Pipeline) -> Pipeline:
     sinks = None if pipe.sinks is None else pipe.sinks * _LN2
 
     def softmax(run: Run, scores: Array) -> Result:
-        own = Run(run.pipe.but(sinks=sinks), run.part, run.precision, run.memory)
-        weights, lse = inner(own, scores * scores.dtype.type(_LN2))
+        weights, lse = inner(_with_sinks(run, sinks), scores * scores.dtype.type(_LN2))
         return weights, lse / _LN2
 
-    return softmaxed(pipe, softmax)
+    return pipe.but(softmax=softmax)
 
 
 def _of_powers(problem: Problem) -> str:
@@ -183,9 +162,15 @@ def _of_powers(problem: Problem) -> str:
     return scaled(problem.scale * _LN2, problem) if all(e is None for e in extras) else ""
 
 
-ROWS.add("softmax_twice", softmaxed, _twice)
-ROWS.add("weights_transposed", where, _square, after, _column)
-ROWS.add("softmax_exponentials", _weights, np.exp)
+ROWS.add(
+    "softmax_twice",
+    softmaxed,
+    lambda run, _, weights, lse: (
+        softmax_over(_with_sinks(run), np.where(run.seen, weights, -np.inf))[0],
+        lse,
+    ),
+)
+ROWS.add("weights_transposed", after, _column, when=_is_square)
 ROWS.family(
     "{}_of_other_rows",
     _lost_axis,
@@ -195,23 +180,24 @@ ROWS.family(
         "maxima": (_column, np.asarray),
         "maxima_and_denominators": (_column, _column),
     },
+    when=lambda pipe: _is_square(pipe) and pipe.sinks is None,
 )
-ROWS.add("log_softmax", softmaxed, _logarithms)
+ROWS.add(
+    "log_softmax",
+    softmaxed,
+    lambda _, scores, __, lse: (np.where(np.isneginf(scores), 0, scores - lse[..., None]), lse),
+)
 ROWS.add(
     "scores_divided_by_their_sum",
-    _weights,
-    lambda scores: divided(_finite(scores), _finite(scores).sum(-1, keepdims=True)),
+    *(_weights, lambda scores: divided(_finite(scores), _finite(scores).sum(-1, keepdims=True))),
 )
+ROWS.add("softmax_exponentials", _weights, np.exp)
 ROWS.add("sigmoid", _weights, lambda scores: 1 / (1 + np.exp(-scores)))
 ROWS.add("softmax_left_out", _weights, _finite)
-ROWS.add(
-    "softmax_not_normalised",
-    _weights,
-    lambda scores: np.exp(scores - _finite(scores.max(-1, keepdims=True))),
-)
-ROWS.add("softmax_base_2", _base_two, option=_of_powers)
+ROWS.add("softmax_not_normalised", _weights, lambda scores: np.exp(scores - _top(scores)))
 ROWS.add("relu", _weights, _rectified)
 ROWS.add("relu_divided_by_length", _weights, lambda scores: _rectified(scores) / scores.shape[-1])
+ROWS.add("softmax_base_2", _base_two, option=_of_powers)
 
 
 # What is added to the denominator, or left out of it.
@@ -220,38 +206,34 @@ ROWS.add("relu_divided_by_length", _weights, lambda scores: _rectified(scores) /
 def with_epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
     """Add a number to the sums of exp(score − maximum)."""
 
-    def softmax(run: Run, scores: Array) -> Result:
-        weights, lse = softmax_over(run, scores)
+    def change(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
         total = exponentials(lse[..., None], scores.max(-1, keepdims=True))
         return weights * (total / (total + epsilon)), lse
 
-    return softmaxed(pipe, softmax)
+    return softmaxed(pipe, change)
 
 
-def _one_beside_the_maximum(run: Run, scores: Array) -> Result:
+def _one_beside_the_maximum(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
     """Add 1 to the sums of exp(score − maximum), as if the maximum were a sink."""
-    weights, lse = softmax_over(run, scores)
-    with_one = np.logaddexp(lse, _finite(scores.max(-1)))
+    with_one = np.logaddexp(lse, _top(scores)[..., 0])
     return weights * np.exp(lse - with_one)[..., None], with_one
 
 
-def _no_sinks(pipe: Pipeline) -> bool:
+def _has_no_sinks(pipe: Pipeline) -> bool:
     return pipe.sinks is None
 
 
 def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
     """Leave the first or the last key that a query sees out of its sum."""
-    require(pipe.shape[3] > 1)
 
-    def softmax(run: Run, scores: Array) -> Result:
-        weights, lse = softmax_over(run, scores)
+    def change(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
         seen = scores > -np.inf
         last = seen.shape[-1] - 1 - seen[..., ::-1].argmax(-1)
         key = last if which == "last" else seen.argmax(-1)
         rest = 1 - np.take_along_axis(weights, key[..., None], -1)
         return weights / rest, lse + np.log(rest[..., 0])
 
-    return softmaxed(pipe, softmax)
+    return softmaxed(pipe, change)
 
 
 ROWS.family(
@@ -259,32 +241,30 @@ ROWS.family(
     with_epsilon,
     {(f"1e_{n}", f"{10.0 ** (-n):g}"): float(f"1e-{n}") for n in range(2, 7)},
 )
-ROWS.add("sinks_unasked_unshifted", where, _no_sinks, softmaxed, _one_beside_the_maximum)
-ROWS.family("{}_key_uncounted", _uncounted, ("last", "first"))
+ROWS.add("sinks_unasked_unshifted", softmaxed, _one_beside_the_maximum, when=_has_no_sinks)
+_ENDS = ("last", "first")
+ROWS.family("{}_key_uncounted", _uncounted, _ENDS, when=lambda pipe: pipe.shape[3] > 1)
 
 
 # A letter or a bracket in the wrong place.
 
 
-def _values_summed(pipe: Pipeline) -> Pipeline:
-    def mix(_: Run, weights: Array, value: Array) -> Array:
-        value = np.repeat(value, weights.shape[1] // value.shape[1], axis=1)
-        return np.asarray(weights.sum(-1, keepdims=True) * value.sum(-2, keepdims=True))
-
-    return pipe.but(mix=mix)
+def _sums_mixed(_: Run, weights: Array, value: Array) -> Array:
+    value = np.repeat(value, weights.shape[1] // value.shape[1], axis=1)
+    return np.asarray(weights.sum(-1, keepdims=True) * value.sum(-2, keepdims=True))
 
 
-def _products_of_sums(pipe: Pipeline) -> Pipeline:
-    def summed(_: Run, rows: Array) -> Array:
-        # The product of two such vectors has a term for each component.
-        same = rows.sum(axis=-1, keepdims=True) / math.sqrt(rows.shape[-1])
-        return np.broadcast_to(same, rows.shape)
-
-    return pipe.then("operands", ("query", summed)).then("operands", ("key", summed))
+def _summed(_: Run, rows: Array) -> Array:
+    # The product of two such vectors has a term for each component.
+    same = rows.sum(axis=-1, keepdims=True) / math.sqrt(rows.shape[-1])
+    return np.broadcast_to(same, rows.shape)
 
 
-ROWS.add("values_summed", _values_summed)
-ROWS.add("products_of_sums", _products_of_sums)
+ROWS.add("values_summed", lambda pipe: pipe.but(mix=_sums_mixed))
+ROWS.add(
+    "products_of_sums",
+    lambda pipe: pipe.then("operands", ("query", _summed)).then("operands", ("key", _summed)),
+)
 
 
 # Sinks, logits that count only in the denominator.
@@ -293,52 +273,47 @@ ROWS.add("products_of_sums", _products_of_sums)
 def _with_column(pipe: Pipeline, softmax: Callable[[Run, Array, Array], Result]) -> Pipeline:
     """Take a softmax that gets the sinks as (1, H, 1, 1)."""
     sinks = given(pipe.sinks)
-    return softmaxed(pipe, lambda run, scores: softmax(run, scores, run.by_head(sinks)))
+    return pipe.but(softmax=lambda run, scores: softmax(run, scores, run.by_head(sinks)))
 
 
 def _in_the_first(run: Run, scores: Array, sinks: Array) -> Result:
     changed = scores.copy()
     changed[..., :1] = sinks
-    return _plain(run, changed)
+    return softmax_over(_with_sinks(run), changed)
 
 
 def _wrong_column(run: Run, scores: Array, sinks: Array) -> Result:
     column = np.broadcast_to(sinks, (*scores.shape[:-1], 1))
-    weights, lse = _plain(run, np.concatenate([column, scores], axis=-1))
+    weights, lse = softmax_over(_with_sinks(run), np.concatenate([column, scores], axis=-1))
     return weights[..., :-1], lse
 
 
-def _without_exp(_: Run, scores: Array, sinks: Array) -> Result:
-    """Add sinks to the sums of exp(score − maximum)."""
-    shift = _finite(scores.max(-1, keepdims=True))
-    share = np.exp(scores - shift)
-    total = share.sum(-1, keepdims=True) + sinks
-    return share / total, (np.log(total) + shift)[..., 0]
+def _unshifted(_: Run, scores: Array, counted: Array) -> Result:
+    """Add what is counted to the sums of exp(score − maximum)."""
+    share = np.exp(scores - _top(scores))
+    total = share.sum(-1, keepdims=True) + counted
+    return share / total, (np.log(total) + _top(scores))[..., 0]
 
 
 ROWS.add("sinks_ignored", without, "sinks", option="leave --sinks out")
 ROWS.add("sinks_as_first_key", _with_column, _in_the_first)
 ROWS.add(
     "sinks_added_to_first_key",
-    _with_column,
-    lambda run, scores, sinks: _in_the_first(run, scores, scores[..., :1] + sinks),
+    *(_with_column, lambda run, scores, own: _in_the_first(run, scores, scores[..., :1] + own)),
 )
 ROWS.add("sinks_in_wrong_column", _with_column, _wrong_column)
-ROWS.add("sinks_without_exp", _with_column, _without_exp)
-ROWS.add(
-    "sinks_unshifted",
-    _with_column,
-    lambda run, scores, sinks: _without_exp(run, scores, np.exp(sinks)),
-)
-ROWS.add("sinks_negated", altered, "sinks", np.negative)
+ROWS.add("sinks_without_exp", _with_column, _unshifted)
+ROWS.add("sinks_unshifted", _with_column, lambda r, s, own: _unshifted(r, s, np.exp(own)))
 ROWS.add(
     "sinks_unasked",
-    *(where, _no_sinks, lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1]))),
+    lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1])),
+    when=_has_no_sinks,
     option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
 )
 ROWS.add("sinks_in_every_part", lambda pipe: pipe.but(sinks=given(given(pipe.problem.shard).sinks)))
+ROWS.add("sinks_negated", altered, "sinks", np.negative)
 ROWS.add("sinks_in_base_2", altered, "sinks", lambda sinks: sinks * _LN2)
 ROWS.add("sinks_of_0", altered, "sinks", np.zeros_like)
 ROWS.add("sinks_twice", altered, "sinks", lambda sinks: sinks + _LN2)
 ROWS.add("sinks_scaled", lambda pipe: altered(pipe, "sinks", lambda own: own * pipe.scale))
-ROWS.add("sink_of_first_head", altered, *("sinks", lambda sinks: np.full_like(sinks, sinks[0])))
+ROWS.add("sink_of_first_head", altered, "sinks", lambda sinks: np.full_like(sinks, sinks[0]))

@@ -7,7 +7,7 @@ pipeline; a family of them has the values of its parameter as data, which stand 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,37 +51,20 @@ _CONTEXT = frozenset({"context"})
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """A stage of attention that mistakes change, and how the search treats them.
+    """A stage of attention that mistakes change, and how the search treats them."""
 
-    Attributes
-    ----------
-    part_of : Stage or None
-        A stage of which this is a part. Two mistakes of one stage exclude each other.
-    outputs : frozenset of str or None
-        The outputs in which its mistakes show; None for all of them.
-    alone : bool
-        Its mistakes are never tried together with another one.
-    like_a_scale : bool
-        Two of its mistakes together may come to one other scale.
-    only_rounds : bool
-        Its mistakes change nothing but roundings: beside another mistake one counts only where it
-        leaves far less error.
-    late : bool
-        Its mistakes are many or slow, and tried after those of all other stages.
-    of_kernels : bool
-        They need a kernel that goes over the keys block by block: of equally good explanations,
-        they come after those that anybody may make.
-    absent : callable
-        Whether a problem has nothing that its mistakes could concern.
-    """
-
-    part_of: Stage | None = None
-    outputs: frozenset[str] | None = None
-    alone: bool = False
-    like_a_scale: bool = False
+    part_of: Stage | None = None  # two mistakes of one stage exclude each other
+    outputs: frozenset[str] | None = None  # those in which its mistakes show; None for all
+    alone: bool = False  # its mistakes are never tried together with another one
+    like_a_scale: bool = False  # two of its mistakes together may come to one other scale
+    # Its mistakes change nothing but roundings: beside another mistake one counts only where it
+    # leaves far less error.
     only_rounds: bool = False
-    late: bool = False
+    late: bool = False  # its mistakes are many or slow, and tried after those of all other stages
+    # They need a kernel that goes over the keys block by block: of equally good explanations, they
+    # come after those that anybody may make.
     of_kernels: bool = False
+    # Whether a problem has nothing that its mistakes could concern.
     absent: Callable[[Problem], bool] = lambda _: False
 
     def excludes(self, other: Stage) -> bool:
@@ -100,13 +83,9 @@ PROJECTION = Stage()
 QUERY_PROJECTION = Stage(part_of=PROJECTION)
 KEY_PROJECTION = Stage(part_of=PROJECTION)
 VALUE_PROJECTION = Stage(part_of=PROJECTION)
-PROJECTED_BIAS = Stage()
-QUERY_KEY_NORM = Stage()
 FOLDED_SCALE = Stage(alone=True)
 FUSED_PROJECTION = Stage()
 FUSED_PARTS = Stage(part_of=FUSED_PROJECTION, alone=True)
-POSITIONS = Stage()
-KEY_SOURCE = Stage()
 INPUTS = Stage()
 COPIES = Stage(part_of=INPUTS, alone=True)
 SLOTS = Stage(part_of=INPUTS, alone=True)
@@ -114,7 +93,6 @@ VALUE_BLOCKS = Stage(part_of=INPUTS, outputs=_CONTEXT, alone=True)
 HEADS = Stage()
 # Of some inputs, where another mistake would be no evidence.
 MISREAD_HEADS = Stage(part_of=HEADS, alone=True)
-SHARED_HEADS = Stage()
 # There are many ways to go wrong, and each is enough.
 NUMBER_OF_HEADS = Stage(outputs=_CONTEXT, alone=True)
 STRIDES = Stage(alone=True)
@@ -137,10 +115,8 @@ ROPE_ORDER = Stage(part_of=ROPE, alone=True)
 ROPE_TABLE = Stage(part_of=ROPE, alone=True)
 ROPE_UNASKED = Stage(part_of=ROPE, alone=True)
 NEW_POSITIONS = Stage(part_of=ROPE_PLACE, alone=True)
-SOFTCAP = Stage()
 BIAS = Stage(absent=lambda problem: problem.bias is None)
 BIAS_PLACES = Stage(part_of=BIAS, alone=True)
-ALIBI = Stage()
 
 # Which keys a query sees.
 MASK = Stage(absent=lambda problem: problem.visible.mask is None)
@@ -149,16 +125,11 @@ PADDING = Stage()
 PADDING_INVERTED = Stage(part_of=PADDING)
 PADDING_ON_QUERIES = Stage(part_of=PADDING)
 ROUNDED_LENGTHS = Stage(part_of=PADDING, alone=True)
-QUERY_PADDING = Stage()
 SEGMENTS = Stage(absent=lambda problem: problem.visible.segment_ids is None)
 CAUSAL = Stage()
 CAUSAL_BLOCKS = Stage(part_of=CAUSAL, alone=True, of_kernels=True)
 WINDOW = Stage()
 BLOCKS = Stage(of_kernels=True)
-HIDING = Stage()
-STRONGEST_KEYS = Stage()
-BLIND_ROWS = Stage()
-BLIND_ROWS_ROUNDED = Stage(part_of=BLIND_ROWS, alone=True)
 
 # The softmax, and what follows it.
 SOFTMAX = Stage()
@@ -167,16 +138,12 @@ EPSILON = Stage(part_of=SOFTMAX, alone=True)
 # A letter or a bracket in the wrong place.
 MISTYPED = Stage(alone=True)
 SOFTMAX_BASE = Stage(like_a_scale=True)
-SINKS = Stage()
 ONLINE_SOFTMAX = Stage(alone=True, of_kernels=True)
 SPLITS = Stage(alone=True, of_kernels=True)
 PRECISION = Stage(outputs=_CONTEXT, alone=True)
 # A sum in 16 bits, a key at a time, takes longer than all else together.
 SHORT_SUMS = Stage(part_of=PRECISION, outputs=_CONTEXT, alone=True, late=True)
-DROPOUT = Stage()
-FACTOR = Stage()
 ADDED = Stage(outputs=_CONTEXT)
-UNWRITTEN = Stage()
 OUTPUT_PROJECTION = Stage(outputs=_CONTEXT)
 OUTPUT_BIAS = Stage(outputs=_CONTEXT)
 RESIDUAL = Stage()
@@ -188,82 +155,51 @@ LSE = Stage(outputs=frozenset({"lse"}))
 LSE_OF_BLIND_ROWS = Stage(outputs=frozenset({"lse"}))
 WEIGHTS = Stage(outputs=frozenset({"weights"}))
 SCORES = Stage(outputs=frozenset({"scores", "raw", "capped"}))
-AXES = Stage()
 
 # Gradients.
 BACKWARD = Stage(alone=True)
 
+# Stages about which there is nothing more to say.
+_PLAIN = (
+    *("projected_bias", "query_key_norm", "positions", "key_source", "shared_heads", "softcap"),
+    *("alibi", "query_padding", "hiding", "strongest_keys", "blind_rows", "sinks", "dropout"),
+    *("factor", "unwritten", "axes"),
+)
+_STAGES = {name: Stage() for name in _PLAIN}
+_STAGES |= {name.lower(): each for name, each in globals().items() if isinstance(each, Stage)}
+
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes
-    ----------
-    name : str
-        For machines: ``unscaled``.
-    meaning : str
-        What the other implementation did, as a sentence without its full stop.
-    change : callable
-        The right pipeline in, the deviating one out; None where it makes no sense.
-    stage : Stage
-    fix : str
-        What to change in its code.
-    shows : str
-        Inputs on which it gives other numbers than the definition.
-    option : callable
-        The option with which attncli computes the same; empty where there is none.
-    needs : frozenset of str
-        Axes that must be whole for it: ``batch``, ``heads``, ``rows``.
-    writes : bool
-        It only changes how results are written, so that it can be tried on results that are too
-        large to be computed again.
-    reshapes : bool
-        It explains files that have another shape than the answer, and no others.
-    projects : bool
-        It makes query, key and value again from what they were made of.
-    variant_of : tuple of str
-        The names of mistakes beside which this one says nothing more.
-    pattern : bool
-        It says only which weights are 0, which many rules may come to.
-    roughly : bool
-        It rounds something in a way that is not known: what it leaves is as large as its roundings.
-    choice : float or None
-        Of one with a fitted number: how much was free to choose, in bits.
-    free : int
-        How many numbers were fitted: the output has to show more than that.
-    family : str
-        The name with {} for its parameter; the name itself where it has none.
-    """
-
-    name: str
-    meaning: str
+    name: str  # for machines: ``unscaled``
+    meaning: str  # what the other implementation did, as a sentence without its full stop
     change: Change
     stage: Stage
-    fix: str
-    shows: str = _EVERY
-    option: Option = lambda _: ""
-    needs: frozenset[str] = frozenset()
+    fix: str  # what to change in its code
+    shows: str = _EVERY  # inputs on which it gives other numbers than the definition
+    option: Option = lambda _: ""  # with which attncli computes the same; empty without any
+    needs: frozenset[str] = frozenset()  # axes that must be whole: ``batch``, ``heads``, ``rows``
+    # It only changes how results are written, so that it can be tried on results that are too
+    # large to be computed again.
     writes: bool = False
-    reshapes: bool = False
-    projects: bool = False
-    variant_of: tuple[str, ...] = ()
-    pattern: bool = False
+    reshapes: bool = False  # it explains files of another shape than the answer, and no others
+    projects: bool = False  # it makes query, key and value again from what they were made of
+    variant_of: tuple[str, ...] = ()  # mistakes beside which this one says nothing more
+    pattern: bool = False  # it says only which weights are 0, which many rules may come to
+    # It rounds something in a way that is not known: what it leaves is as large as its roundings.
     roughly: bool = False
-    choice: float | None = None
-    free: int = 0
-    family: str = ""
+    choice: float | None = None  # of a fitted number: how much was free to choose, in bits
+    free: int = 0  # how many numbers were fitted: the output has to show more than that
+    family: str = ""  # the name with {} for its parameter; the name itself where it has none
 
 
-class Rows:
+class Rows(list[Mistake]):
     """Rows of the table, one after the other."""
 
     def __init__(self, words: Mapping[str, Mapping[str, str]] = WORDS) -> None:
-        self._words = words
-        self.rows: list[Mistake] = []
-
-    def __iter__(self) -> Iterator[Mistake]:
-        return iter(self.rows)
+        self.words = words
 
     def add(
         self,
@@ -271,25 +207,25 @@ class Rows:
         change: Callable[..., Any],
         *parameters: Any,
         option: str | Option = "",
+        when: Callable[[Pipeline], object] = lambda _: True,
         family: str = "",
         words: tuple[Any, ...] = (),
         variant_of: tuple[str, ...] = (),
-        **more: Any,
     ) -> None:
         """Add a row: a name and a change with its parameters.
 
         The words of the row stand in ``words.csv``, under its name or the name of its family.
-        An option may depend on the problem.
+        An option may depend on the problem; ``when`` says where the mistake makes sense.
         """
-        family = name if name in self._words else family or name
-        made = {**fields_of(self._words[family], words), **more}
-        variants = (*made.pop("variant_of", ()), *variant_of)
+        family = name if name in self.words else family or name
+        made = fields_of(self.words[family], words)
+        variants = (*made.pop("variant_of"), *variant_of)
         if made.pop("ordered", False):
-            variants += tuple(row.name for row in self.rows if row.family == family)
-        self.rows.append(
+            variants += tuple(row.name for row in self if row.family == family)
+        self.append(
             Mistake(
                 name,
-                change=where_it_applies(change, parameters),
+                change=where_it_applies(change, parameters, when),
                 option=option if callable(option) else lambda _: option,
                 family=family,
                 variant_of=tuple(other for other in variants if other != name),
@@ -314,14 +250,13 @@ class Rows:
         pairs = values.items() if isinstance(values, Mapping) else ((v, v) for v in values)
         for own, parameters in pairs:
             words = tuple_of(own)
-            told = option(*words) if callable(option) else option
             self.add(
                 name.format(*words),
                 change,
                 *tuple_of(parameters),
                 family=name,
                 words=words,
-                option=told,
+                option=option(*words) if callable(option) else option,
                 **more,
             )
 
@@ -330,7 +265,7 @@ def fields_of(row: Mapping[str, str], words: tuple[Any, ...]) -> dict[str, Any]:
     """Return the fields of `Mistake` that a row of ``words.csv`` holds, for a family's words."""
     texts = {text: row[text].format(*words) for text in ("meaning", "fix", "shows")}
     return {
-        "stage": globals()[row["stage"].upper()],
+        "stage": _STAGES[row["stage"]],
         "needs": frozenset(row["needs"].split()),
         "variant_of": tuple(row["variants"].format(*words).split()),
         **dict.fromkeys(row["flags"].split(), True),
@@ -344,13 +279,15 @@ def tuple_of(value: Any) -> tuple[Any, ...]:
 
 
 def where_it_applies(
-    change: Callable[..., Pipeline | None], parameters: tuple[Any, ...] = ()
+    change: Callable[..., Pipeline | None],
+    parameters: tuple[Any, ...] = (),
+    when: Callable[[Pipeline], object] = lambda _: True,
 ) -> Change:
     """Return a change of a pipeline alone: None where the mistake makes no sense for it."""
 
     def changed(pipe: Pipeline) -> Pipeline | None:
         try:
-            return change(pipe, *parameters)
+            return change(pipe, *parameters) if when(pipe) else None
         except DoesNotApplyError:
             return None
 
