@@ -228,6 +228,29 @@ def test_other_scores(path, score):
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("rules", [{}, {"kv_lengths": True}, {"window": (40, 0)}], ids=str)
+def test_a_group_alone_has_the_bits_that_it_has_beside_others(path, rules):
+    sizes = PATHS[path]
+    query, key, value = inputs(sizes)
+    share = sizes.heads // sizes.groups
+    lengths = np.arange(sizes.keys - 5, sizes.keys - 5 - sizes.batch, -1)
+    if "kv_lengths" in rules:
+        rules = {"kv_lengths": lengths}
+    whole = attention(query, key, value, outputs=sizes.outputs, **rules)
+    for entry, group in {(0, 0), (sizes.batch - 1, sizes.groups - 1)}:
+        own = slice(entry, entry + 1)
+        heads, keys = slice(group * share, (group + 1) * share), slice(group, group + 1)
+        if "kv_lengths" in rules:
+            rules = {"kv_lengths": lengths[own]}
+        alone = attention(
+            query[own, heads], key[own, keys], value[own, keys], outputs=sizes.outputs, **rules
+        )
+        for output in sizes.outputs:
+            expected = getattr(whole, output)[own, heads]
+            np.testing.assert_array_equal(getattr(alone, output), expected, output)
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_queries_without_a_key_are_counted_and_give_zeros(path):
     sizes = PATHS[path]
     count = sizes.batch * sizes.heads

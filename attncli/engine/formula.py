@@ -107,10 +107,9 @@ def attend_part(
 
 def _seen_keys(problem: Problem, place: Place, own: dict[str, Array]) -> Place:
     """Return a place with the keys that any query may see, and write what others have."""
-    entry, stop = place.entries
-    if not problem.visible.banded or stop - entry > 1 or "raw" in own or "capped" in own:
+    if not problem.visible.banded or "raw" in own or "capped" in own:
         return place
-    first, last = problem.visible.span(entry, *place.rows)
+    first, last = problem.visible.span(place.entries[0], *place.rows)
     last = max(last, first + 1)  # one key that is hidden, where none is seen
     for name, hidden in (("weights", 0), ("scores", -np.inf)):
         if name in own:

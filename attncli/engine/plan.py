@@ -124,8 +124,10 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
     batch, heads, queries, keys = problem.shape
     share = heads // problem.key.shape[1]
     scores, few = queries * keys, share * queries <= FEW_QUERIES
+    # Entries that see different keys are computed one by one, each with its own keys.
+    together = batch if problem.visible.entries == 1 or not problem.visible.banded else 1
     if suits_formula(problem):
-        return _grid(problem, batch, heads, queries)
+        return _grid(problem, together, heads, queries)
     if scores > _SCORES and not few:
         rows = _SCORES // keys
         if "weights" in outputs:
@@ -135,7 +137,7 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
         return _grid(problem, 1, max(1, _SCORES // scores), queries)
     # Whole groups, several of them, but enough parts.
     most = max(share, min(_SCORES // scores, -(-batch * heads // _ENOUGH_PARTS)))
-    return _grid(problem, max(1, most // heads), most, queries)
+    return _grid(problem, min(together, max(1, most // heads)), most, queries)
 
 
 def tiled_parts(problem: Problem) -> list[Place]:
