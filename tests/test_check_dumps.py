@@ -72,15 +72,6 @@ def test_all_right_is_exit_code_0(dumps, attncli):
     assert [one["name"] for one in only["report"]["outputs"]] == ["context", "lse"]
 
 
-@pytest.mark.parametrize(
-    "words", [("dumps", "--diff", "d.png"), ("dumps/a-right.npz", "--junit", "r.xml"), ("empty",)]
-)
-def test_what_makes_no_sense_of_many_files_is_refused(dumps, attncli, words):
-    Path("empty").mkdir()
-    ran = attncli("check", *words, "--causal")
-    assert (ran.code, ran.err.startswith(b"error: ")) == (2, True)
-
-
 def test_two_files_beside_each_other(folder, attncli):
     arrays = problem(3)
     for name, array in arrays.items():

@@ -207,12 +207,6 @@ def test_a_file_name_that_is_no_text(tutorial: Path, attncli: Run) -> None:
     assert attncli("compute", name, "k.csv").messages[0] == r"error: q\xff.csv does not exist"
 
 
-IDLE = (
-    "warning: dtype bfloat16 changes nothing: it is for NPY and NPZ files of 2-byte elements "
-    "(V2, uint16, int16), and none was read"
-)
-
-
 def bits(array: np.ndarray) -> np.ndarray:
     """Half of a float32 each, as `tensor.view(torch.int16).numpy()` gives it."""
     return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
@@ -225,13 +219,6 @@ def test_the_bits_of_bfloat16_are_read_from_int16(folder: Path, attncli: Run) ->
     ran = attncli("compute", *words).good()
     assert ran.err == b""
     np.testing.assert_allclose(ran.json["weights"], attention_oracle(x, x, x)["weights"], atol=1e-6)
-
-
-@pytest.mark.parametrize("command", ["compute q.npy q.npy", "heatmap w.npy"])
-def test_a_dtype_that_no_file_has_is_told(command: str, folder: Path, attncli: Run) -> None:
-    np.save("q.npy", np.eye(2))
-    np.save("w.npy", np.full((2, 2), 0.5))
-    assert attncli(*command.split(), "--dtype", "bfloat16").good().messages == [IDLE]
 
 
 # --- tables as spreadsheets and pandas write them -------------------------------------------

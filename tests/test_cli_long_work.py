@@ -22,11 +22,11 @@ def files(tmp_path):
     return made
 
 
-def test_the_default_tables_of_32768_tokens_take_less_than_300_mb(files):
-    # All weights would be 4.3 GB.
-    ran = measured("compute", *files(32_768), most_seconds=60, most_megabytes=300)
+def test_the_default_tables_of_16384_tokens_take_less_than_300_mb(files):
+    # All weights would be 1.1 GB.
+    ran = measured("compute", *files(16_384), most_seconds=60, most_megabytes=300)
     assert ran.code == 0
-    assert ran.text.count("32,704 more queries") == 2
+    assert ran.text.count("16,320 more queries") == 2
 
 
 # The tokens, the words, and the megabytes that are too few for drawing and all weights together.
@@ -59,7 +59,7 @@ def told(*words, command="compute", code=0):
 
 
 def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
-    words = *files(30_000), "--show", "context", "--threads", "1"
+    words = *files(26_000), "--show", "context", "--threads", "1"
     results, shown = told(*words)
     assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
     # A bar that is closed gives the cursor back.
@@ -74,9 +74,9 @@ def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
 def test_a_terminal_shows_that_a_mistake_is_looked_for(files, tmp_path, quiet):
     noise = np.random.default_rng(1).standard_normal((400, 8)).astype(np.float32)
     np.save(tmp_path / "noise.npy", noise)
-    words = *files(400), "--expect", str(tmp_path / "noise.npy"), "--time-limit", "2", *quiet
+    words = *files(400), "--expect", str(tmp_path / "noise.npy"), "--time-limit", "1.5", *quiet
     results, shown = told(*words, command="check", code=1)
-    looked = re.search(r"a mistake is looked for, for 2 s at most \x1b.*0:00:0", shown)
+    looked = re.search(r"a mistake is looked for, for 1\.5 s at most \x1b.*0:00:0", shown)
     assert bool(looked) is not bool(quiet)
     assert results.startswith("context: MISMATCH")
     assert "looked for" not in results

@@ -107,13 +107,6 @@ def test_ascii_output_escapes_what_it_cannot_show(tutorial: Path) -> None:
         assert b"0.47" in ran.out
 
 
-def test_ascii_errors_escape_what_they_cannot_show(tutorial: Path) -> None:
-    ran = run("compute", "é.csv", "k.csv", env=environment(**POOR))
-    assert ran.code == 2
-    assert ran.err.isascii()
-    assert ran.messages[0].startswith("error: ")
-
-
 def test_results_may_be_added_to_a_file(tutorial: Path) -> None:
     Path("w.npz").write_bytes(b"before")
     done = shell('"$@" compute q.csv k.csv v.csv --format npz >> w.npz')

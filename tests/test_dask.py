@@ -121,10 +121,3 @@ def test_hidden_blocks_make_no_task_and_graphs_stay_small():
 def test_wrong_arguments_are_told(options, words):
     with pytest.raises(attncli.AttnError, match=words):
         attncli.dask.attention(*lazy(), **options)
-
-
-def test_a_mask_of_each_entry_where_there_are_no_heads():
-    arrays, mask = [array[:, 0] for array in (QUERY, KEY, VALUE)], RULES["mask"]["mask"][:, 0]
-    expected = attncli.attention(*arrays, mask=mask, outputs="context")
-    parts = [da.from_array(array, chunks=(1, 4, -1)) for array in arrays]
-    assert_eq(attncli.dask.attention(*parts, mask=mask).context, expected.context)

@@ -164,14 +164,6 @@ class TestTheLargestNumbersThatAreTaken:
         none = np.zeros((queries, queries))
         self.assert_weights(none, queries, dtype, outputs, sinks=[self.most(dtype)])
 
-    @pytest.mark.parametrize("end", ["least", "most"])
-    def test_a_softcap(self, end, queries, dtype, outputs):
-        softcap = float(np.finfo(dtype).tiny) if end == "least" else self.most(dtype)
-        qkv = [x.astype("f8") for x in inputs(dtype, (1, queries, 8), 1.0)]
-        plain = formula(*qkv, 8**-0.5)["weights"][0]
-        weights = np.full((queries, queries), 1 / queries) if end == "least" else plain
-        self.assert_weights(weights, queries, dtype, outputs, softcap=softcap)
-
 
 LEAST = float(np.finfo(np.float32).min)
 

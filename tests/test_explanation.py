@@ -210,15 +210,6 @@ def test_the_tally_of_the_rest_agrees_with_the_reasons_one_by_one(problem, data)
     assert rest.hidden == sum(bool(step.hidden) for step in others)
 
 
-def test_a_blind_query_is_all_zeros_and_warns_of_nothing(recwarn):
-    way = explain(pose(**TUTORIAL, mask=[[0, 0, 0], [1, 1, 1]]), query=0)
-    assert way.fully_masked
-    assert (way.shift, way.denominator, way.lse) == (0, 0, -math.inf)
-    assert not way.context.any()
-    assert not list(recwarn)
-    assert not explain(pose(**TUTORIAL), query=0).fully_masked
-
-
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_rope_shows_the_query_before_and_after_it_is_turned(pairing):
     problem = random_problem(rope=pairing, query_offset=2)

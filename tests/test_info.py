@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from piping import piped
 from process import ROOT
 from terminal import show
 
@@ -124,15 +123,6 @@ def test_what_cannot_be_read_is_named_all_the_same(attncli, folder):
     assert found["good"]["max"] == 1.0
     assert found["bad"]["max"] is None
     assert "text" in found["bad"]["note"]
-
-
-def test_standard_input(attncli, folder):
-    with piped(b"1,2\n3,4\n"):
-        (entry,) = told(attncli)
-    assert entry["members"][0]["shape"] == [2, 2]
-    with piped(b"1"):
-        ran = attncli("info", "-", "-")
-    assert ran.code == 2
 
 
 def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import attncli
 from attncli.summaries.words import words_of
 
 if TYPE_CHECKING:
@@ -109,12 +108,3 @@ def test_what_has_no_words_is_refused(given: Any, attncli: Run, words: str) -> N
     ran = attncli(*words.split())
     assert ran.code == 2
     assert b"Traceback" not in ran.err
-
-
-def test_the_weights_of_a_word_still_add_up_to_one() -> None:
-    from attncli.summaries.words import merged_weights
-
-    words = words_of(TOKENS)
-    weights = np.asarray(attncli.attention(np.eye(7), np.eye(7)).weights)
-    merged = merged_weights(weights, words, words)
-    np.testing.assert_allclose(merged.sum(-1), 1)

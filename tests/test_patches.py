@@ -85,15 +85,11 @@ def test_the_page_has_patches(files: Any, attncli: Run) -> None:
     "words",
     [
         "w.npy --grid 3x5",
-        "w.npy --grid 3x5 --out w.html",
         "w.npy --grid 3x5 --image green.png --out w.png",
-        "w.npy --grid 12",
         "w.npy --grid 3x4 --query 13",
         "w.npy --grid 3x4 --rows 0:2",
-        "w.npy --grid 3x4 --what scores",
         "w.npy --grid 3x4 --image green.png",  # no image fits into a terminal
         "w.npy --grid 3x4 --image w.npy --out w.png",
-        "w.npy --grid 3x4 --image none.png --out w.png",
         "w.npy --grid 3x4 --image cut.png --out w.png",
         "w.npy --grid 3x4 --image green.png --out green.png",
         "w.npy --image green.png --out w.png",

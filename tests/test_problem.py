@@ -39,7 +39,6 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
      {"query": np.ones((2, 5, 16)), "key": np.ones((2, 5, 4))}),
     # their values
     ("Data", "query", "found words", {"query": [["a"]]}),
-    ("Data", "key", "unequal length", {"key": [[1, 2, 3], [1, 2]]}),
     ("Data", "query", r"nan at index \(1, 2\)", {"query": with_value(X, (1, 2), np.nan)}),
     ("Data", "value", r"-inf \(null in JSON and YAML\) at index \(0, 1\).*padding that kv_lengths",
      {"value": with_value(X, (0, 1), -np.inf)}),
@@ -68,7 +67,6 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("Usage", "rope", "half, interleaved; found 'full'", {"rope": "full"}),
     ("Usage", "precision", "float32, float64; found 'float16'", {"precision": "float16"}),
     ("Usage", "causal", "true or false; found 'yes'", {"causal": "yes"}),
-    ("Usage", "causal", "true or false; found 1", {"causal": 1}),
     ("Usage", "score", "found 'cos'.*did you mean cosine", {"score": "cos"}),
     # what belongs to a score function
     ("Shape", "score_weight", r"\(3, 4\).*found \(4, 3\).*rows belong to the query",
@@ -94,7 +92,6 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("Shape", "mask", r"found \(2, 5, 5\).*\(B, 1, L, S\)",
      {"query": HEADS, "mask": np.ones((2, 5, 5))}),
     ("Data", "bias", "booleans.*--mask", {"bias": [[True, False]]}),
-    ("Data", "bias", r"inf at index \(0, 1\)", {"bias": [[0, np.inf]]}),
     ("Data", "bias", r"-1e\+39 at index \(0, 1\)", {"bias": [[0, -1e39]], **F32}),
     ("Usage", "mask_means", "keep, drop; found 'hide'",
      {"mask": np.ones((2, 2)), "mask_means": "hide"}),

@@ -66,7 +66,7 @@ def figures_by_hand(weights, scores, offset):
 
 
 @given(problem=problems(dtypes=("float64",)))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_figures_are_those_of_plain_loops(problem):
     *qkv, options = problem
     posed = pose(*qkv, **options)
@@ -126,12 +126,12 @@ def test_long_inputs_never_hold_all_weights(monkeypatch):
 
     monkeypatch.setattr(maps, "attend", watched)
     random = np.random.default_rng(0)
-    q, k = (random.normal(size=(4096, 2)).astype(np.float32) for _ in range(2))
+    q, k = (random.normal(size=(3000, 2)).astype(np.float32) for _ in range(2))
     done = []
     (head,) = statistics(pose(q, k), progress=lambda *now: done.append(now))
-    assert most <= 1 << 21 < 4096**2
-    assert len(done) > 4
-    assert done[-1] == (4096, 4096)
+    assert most <= 1 << 21 < 3000**2
+    assert len(done) > 3
+    assert done[-1] == (3000, 3000)
     # The rows are counted once each, however they were cut.
     powers = np.exp(q @ k.T / np.sqrt(2))
     weights = powers / powers.sum(axis=1, keepdims=True)
@@ -145,7 +145,7 @@ def strongest_by_hand(weights, scores, count):
 
 
 @given(problem=problems(dtypes=("float64",)), count=st.sampled_from([1, 2, 3, 17]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_top_finds_the_largest_weights_of_seen_keys(problem, count):
     *qkv, options = problem
     posed = pose(*qkv, **options)

@@ -47,15 +47,6 @@ def test_shortened_labels_fit_and_differ_where_the_labels_do(middles, before, be
         assert len(set(made)) == len(set(labels))
 
 
-def test_no_character_is_cut_in_two_where_labels_differ() -> None:
-    for one, other in (("\U0001f1e9\U0001f1ea", "\U0001f1e9\U0001f1f0"), ("e\u0301", "e\u0300")):
-        labels = [f"a long label of {sign} and more of it" for sign in (one, other)]
-        first, second = shorten_all(labels, 14)
-        assert one in first
-        assert other in second
-    assert shorten_all(["abcdef", "abcxef"], 1) == ["…", "…"]
-
-
 @pytest.mark.parametrize(
     ("label", "shown", "titled"), [(" ", "␣", "“␣”"), ("  ", "␣␣", "“␣␣”"), ("", '""', '""')]
 )

@@ -58,24 +58,6 @@ def test_a_group_is_computed_and_judged_block_by_block(layout, folder, attncli):
     assert attncli(*judged, "wrong.zarr#context", "--no-diagnose").code == 1
 
 
-def test_other_axes_and_picked_heads(folder, attncli):
-    turned = {
-        "query": QUERY.swapaxes(1, 2),
-        "key": KEY.swapaxes(1, 2),
-        "value": VALUE.swapaxes(1, 2),
-    }
-    group("g.zarr", turned)
-    words = ["--layout", "bshd", "--head", "3,0", "--save", "context=out.zarr", "--save", "w.npz"]
-    attncli("compute", "g.zarr", *words, "--show", "weights").good()
-    made = zarr.open("out.zarr", mode="r")[...]
-    np.testing.assert_allclose(
-        made, by_hand()[0].swapaxes(1, 2)[:, :, [3, 0]], rtol=1e-11, atol=1e-14
-    )
-    with np.load("w.npz") as file:
-        np.testing.assert_allclose(file["weights"].sum(-1), 1, rtol=1e-12)
-        assert file["weights"].shape == (1, 2, 1200, 2300)
-
-
 def test_several_outputs_are_a_group_and_an_old_one_is_replaced(folder, attncli):
     group("g.zarr", {"query": QUERY, "key": KEY, "value": VALUE})
     for names in ("context", "context,lse"):
