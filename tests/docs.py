@@ -101,7 +101,7 @@ def workplace() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def option_page(command: str) -> str:
+def option_page(command: str, run: Callable[..., subprocess.CompletedProcess[str]] = run) -> str:
     """Return the page of a command: its complete help."""
     shown = run(f"attncli {command} --help", str(ROOT)).stdout.rstrip()
     return f"# attncli {command}\n\n```text\n{shown}\n```\n"

@@ -67,7 +67,7 @@ def computing_dtype(problem, precision):
 
 class TestEveryOutputEqualsTheOracle:
     @given(problems(), st.sampled_from([None, None, "float32", "float64"]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def test_all_outputs_at_once(self, problem, precision):
         self.check(problem, precision, OUTPUTS, ("context",))
 
@@ -134,7 +134,7 @@ class TestBeyondOneTile:
         problems(("float64",), lengths=near_tile_edges()),
         st.sampled_from(WAYS),
     )
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     def test_whose_rules_begin_and_end_near_its_edges(self, problem, outputs):
         *qkv, options = problem
         answer = attention(*qkv, **options, outputs=outputs)

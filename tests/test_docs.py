@@ -184,9 +184,9 @@ def test_what_pytorch_dumps_is_judged(folder, run, dtype):
 
 
 @pytest.mark.parametrize("command", docs.COMMANDS)
-def test_the_page_of_a_command_is_its_help(command):
+def test_the_page_of_a_command_is_its_help(command, run):
     page = docs.DOCS / f"reference/{command}.md"
-    assert TEXTS[page] == docs.option_page(command)
+    assert TEXTS[page] == docs.option_page(command, run)
 
 
 def test_every_command_has_a_page():

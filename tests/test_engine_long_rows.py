@@ -7,10 +7,10 @@ from test_engine_accuracy import formula
 from attncli import attention
 
 
-@pytest.mark.parametrize("queries", [17, 31, 511])
+@pytest.mark.parametrize("queries", [17, 31, 300])
 def test_errors_of_one_sign_do_not_grow_with_the_number_of_keys(queries):
     # Keys that are all alike: each addition errs the same way as the one before it.
-    for size in (0.3, 0.5, 0.7):
+    for size in (0.3, 0.7):
         query, key = (np.full((n, 16), size, np.float32) for n in (queries, 16384))
         value = np.ones((16384, 64), np.float32)
         answer = attention(query, key, value, outputs=("context", "lse"))
@@ -31,7 +31,7 @@ def test_errors_of_one_sign_are_few_in_weights_too(dtype, keys):
 
 
 @pytest.mark.parametrize("outputs", [("weights", "context", "lse"), ("context",)], ids="-".join)
-@pytest.mark.parametrize("width", [2, 3, 130, 512])
+@pytest.mark.parametrize("width", [3, 130])
 @pytest.mark.parametrize(
     ("queries", "keys"),
     [
@@ -39,7 +39,8 @@ def test_errors_of_one_sign_are_few_in_weights_too(dtype, keys):
         pytest.param(1, 131_072, marks=pytest.mark.long),
         (1, 300_000),
         (2, 200_000),
-        (600, 40_000),
+        pytest.param(600, 40_000, marks=pytest.mark.long),
+        (100, 40_000),
     ],
 )
 def test_rounding_errors_do_not_grow_with_the_number_of_keys(queries, keys, width, outputs):

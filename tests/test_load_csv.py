@@ -340,7 +340,7 @@ EXPORTED = [
     [",the,cat", "a,1,2", "b,3,4"],
     ['"a,b",1', '"say ""hi""",2'],
     ["true,false", "false,true"],
-    [",".join(["0.25"] * 6)] * 20_000,  # longer than what is read at once
+    [",".join(["0.25"] * 6)] * 10_000,  # longer than what is read at once
     [f"r{row},0.5" for row in range(9)],
 ]
 
