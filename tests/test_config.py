@@ -15,7 +15,7 @@ import attncli
 from attncli import AttnError
 from attncli.checkpoints.config import layer_config, models
 from attncli.checkpoints.rope import Rotary, scaled_frequencies
-from attncli.loading.json_text import read_settings
+from attncli.loading.documents import read_settings
 from attncli.problem.problem import Rope
 
 RECORDED = Path(__file__).parent / "data" / "transformers"

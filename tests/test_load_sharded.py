@@ -83,10 +83,3 @@ def test_what_is_no_index_is_said(
     write(folder, index)
     with pytest.raises(InputError, match=words):
         _ = read(INDEX).entries["a"]
-
-
-def test_an_index_of_pickles_is_refused(folder: Path) -> None:
-    (folder / "pytorch_model.bin.index.json").write_text('{"weight_map": {"a": "b.bin"}}')
-    with pytest.raises(InputError, match="pickles are never read") as caught:
-        read("pytorch_model.bin.index.json")
-    assert "safe_serialization=True" in caught.value.hint

@@ -51,7 +51,8 @@ def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer
     if not layers:
         raise _unknown(names, file)
     wanted = (prefix or "").rstrip("./")
-    chosen = [layer for layer in layers if _is_within(layer.prefix, wanted)]
+    ends = (f"{wanted}.", f"{wanted}/")
+    chosen = [one for one in layers if not wanted or f"{one.prefix}.".startswith(ends)]
     exact = [layer for layer in chosen if layer.prefix == wanted]
     # A layer whose own prefix is empty is meant by FILE alone.
     if len(exact) == 1 or len(chosen) == 1:
@@ -113,10 +114,6 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
         value=sizes["wv"][1],
         output=sizes["wo"][1] if "wo" in sizes else None,
     )
-
-
-def _is_within(prefix: str, wanted: str) -> bool:
-    return not wanted or prefix == wanted or prefix.startswith((f"{wanted}.", f"{wanted}/"))
 
 
 def _is_turned(layer: Layer, whole: Mapping[str, Array]) -> bool:

@@ -74,16 +74,20 @@ class Finished(NamedTuple):
             values = values.astype(np.float64)
         values = self._of_those(values, picked)
         if kind == "scores":
-            self._refuse(
-                values, ~(values < np.inf), "finished scores, finite numbers or −inf", None
-            )
-            return values
-        most = float(np.max(values, where=np.isfinite(values), initial=0.0))
-        wrong = ~(np.isfinite(values) & (values >= least_weight(most)))
-        self._refuse(values, wrong, "finished weights, finite and not negative", _NO_WEIGHTS)
-        most = float(np.max(values.sum(axis=-1, dtype=np.float64)))
-        if most > _MOST_OF_A_ROW:
-            warn(f"{self.name}: a row adds up to {most:.4g}, not to 1")
+            wrong, expected, hint = ~(values < np.inf), "finite numbers or −inf", None
+        else:
+            most = float(np.max(values, where=np.isfinite(values), initial=0.0))
+            wrong = ~(np.isfinite(values) & (values >= least_weight(most)))
+            expected, hint = "finite and not negative", _NO_WEIGHTS
+        if wrong.any():
+            first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            found = f"{number_found(float(values[first]))} at query {first[-2]}, key {first[-1]}"
+            what = f"expected finished {kind}, {expected}; found {found}"
+            raise DataError(f"{self.name}: {what}", hint=hint)
+        if kind == "weights":
+            most = float(np.max(values.sum(axis=-1, dtype=np.float64)))
+            if most > _MOST_OF_A_ROW:
+                warn(f"{self.name}: a row adds up to {most:.4g}, not to 1")
         return values
 
     def hidden_cells(self, picked: Picked) -> npt.NDArray[np.bool_] | None:
@@ -102,15 +106,6 @@ class Finished(NamedTuple):
             if indices is not None:
                 array = array.take([indices] if isinstance(indices, int) else indices, axis)
         return array
-
-    def _refuse(self, values: Array, wrong: Array, expected: str, hint: str | None) -> None:
-        if wrong.any():
-            first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-            raise DataError(
-                f"{self.name}: expected {expected}; found {number_found(float(values[first]))} at "
-                f"query {first[-2]}, key {first[-1]}",
-                hint=hint,
-            )
 
 
 def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: bool) -> bool:

@@ -113,7 +113,7 @@ def _configured(
 ) -> tuple[LayerConfig, StoredLayer]:
     """Add what a configuration says and no option does; return it and the layer that it is of."""
     from attncli.checkpoints.config import layer_config  # noqa: PLC0415
-    from attncli.loading.json_text import read_settings  # noqa: PLC0415
+    from attncli.loading.documents import read_settings  # noqa: PLC0415
 
     reader.note_input(config)
     gathered, left, name = reader.gathered, reader.left, printable(config)

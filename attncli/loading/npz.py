@@ -44,7 +44,14 @@ def read(source: Source) -> LoadedMapping:
         kept_open = files.pop_all()
 
     def entry(name: str) -> object:
-        return _read_member(source, archive, name)
+        full = _full_name(source, name)
+        with _damage(source):
+            info = archive.getinfo(f"{name}.npy")
+            with archive.open(info) as stream:
+                claimed = read_header(cast("Any", stream), full)
+                stored = claimed.check(info.file_size, full, source.dtype)
+                values = _elements(stream, claimed, stored, full)
+        return entry_of(in_native_order(values, full, source.dtype), full)
 
     def header(name: str) -> Member:
         with _damage(source), archive.open(f"{name}.npy") as stream:
@@ -143,17 +150,6 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
         raise InputError(f"{what} is encrypted, or compressed in a way that NumPy does not write")
     if info.compress_type == _STORED and info.file_size > source.size:
         raise InputError(f"{what} claims {info.file_size} bytes; the file has {source.size}")
-
-
-def _read_member(source: Source, archive: zipfile.ZipFile, name: str) -> object:
-    full = _full_name(source, name)
-    with _damage(source):
-        info = archive.getinfo(f"{name}.npy")
-        with archive.open(info) as stream:
-            header = read_header(cast("Any", stream), full)
-            stored = header.check(info.file_size, full, source.dtype)
-            values = _elements(stream, header, stored, full)
-    return entry_of(in_native_order(values, full, source.dtype), full)
 
 
 def _elements(stream: Any, header: Header, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:

@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["AS_CSV", "format_of"]
 
 _HEAD = 4096
-# What lists the files of a checkpoint in several; the second, those of pickles.
-_INDEX, _INDEX_OF_PICKLES = ".safetensors.index.json", ".bin.index.json"
+# What lists the files of a checkpoint in several.
+_INDEX = ".safetensors.index.json"
 AS_CSV = "save each sheet as CSV UTF-8"
-_AS_SAFETENSORS = (
-    "save the model as safetensors, in Python: "
-    'model.save_pretrained("folder", safe_serialization=True)'
-)
 # What other files begin with, by what to do with these.
 _FOREIGN: dict[str | None, dict[bytes, str]] = {
     "unpack it first": {
@@ -86,7 +82,7 @@ FORMATS = (
     _format("npy", ".npy", _NPY, binary=True),
     _format("npz", ".npz", _ZIP, binary=True),
     _format("safetensors", ".safetensors", _SAFETENSORS, binary=True),
-    _format("json_text", ".json", _JSON),
+    _format("documents", ".json", _JSON),
     _format("yaml_text", ".yaml .yml", _YAML),
 )
 _TABLE = _format("table", ".csv .tsv", b"")
@@ -99,7 +95,9 @@ def format_of(source: Source) -> Format:
     begun = [one for one in FORMATS if one.begins.match(head.removeprefix(BOM) or head)]
     if begun and begun[0].binary:
         return begun[0]
-    _refuse_foreign(source, head)
+    for hint, kinds in _FOREIGN.items():
+        for kind in (kind for start, kind in kinds.items() if head.startswith(start)):
+            raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
     if source.name.endswith(_INDEX):
         return _CHECKPOINT_INDEX
     if source.suffix in _TABLE.suffixes:
@@ -109,12 +107,3 @@ def format_of(source: Source) -> Format:
         return begun[0] if begun and enclosed else _TABLE
     named = [one for one in FORMATS if source.suffix in one.suffixes]
     return (*named, *begun, _TABLE)[0]
-
-
-def _refuse_foreign(source: Source, head: bytes) -> None:
-    for hint, kinds in _FOREIGN.items():
-        for kind in (kind for start, kind in kinds.items() if head.startswith(start)):
-            raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
-    if source.name.endswith(_INDEX_OF_PICKLES):
-        what = f"{source.name} says which pickle of a checkpoint holds what"
-        raise InputError(f"{what}; pickles are never read", hint=_AS_SAFETENSORS)

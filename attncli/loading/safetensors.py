@@ -16,7 +16,7 @@ import numpy as np
 from attncli.errors import InputError
 from attncli.errors.text import printable, quoted
 from attncli.loading.contents import LazyEntries, LoadedMapping, Member
-from attncli.loading.json_text import json_tree
+from attncli.loading.documents import json_tree
 from attncli.loading.npy import LARGEST, MOST_AXES, check_shape, entry_of, in_native_order
 from attncli.loading.source import Source, open_source, refusals
 from attncli.numerics.dtypes import BFLOAT16, dtype_name
