@@ -213,17 +213,12 @@ def _unless_padding(packed: Array | None, own: Array) -> Array:
 
 
 def _forms(printed: object, named: Collection[str]) -> Mapping[str, str]:
-    if not isinstance(printed, Mapping) or not set(printed) <= set(named):
-        raise UsageError(
-            f"printed: expected a mapping with names of {', '.join(named)}; found "
-            f"{arguments.shown(printed)}"
-        )
-    for name, form in printed.items():
-        if not isinstance(form, str) or not _FORM.fullmatch(form):
-            raise UsageError(
-                f"printed: expected %.2f or %.2e for {name}; found {arguments.shown(form)}"
-            )
-    return printed
+    expected = f"a mapping with names of {', '.join(named)}"
+    if isinstance(printed, Mapping) and set(printed) <= set(named):
+        if all(isinstance(form, str) and _FORM.fullmatch(form) for form in printed.values()):
+            return printed
+        expected = "%.2f or %.2e for each output"
+    raise UsageError(f"printed: expected {expected}; found {arguments.shown(printed)}")
 
 
 def _files(

@@ -115,8 +115,8 @@ class Question:
     @property
     def wrong(self) -> list[str]:
         """The outputs in which a number or the shape is wrong."""
-        places = {name: one.wrong for name, one in self.outputs.items()}
-        return [name for name, wrong in places.items() if wrong is None or wrong.any()]
+        outputs = self.outputs.items()
+        return [name for name, one in outputs if one.wrong is None or one.wrong.any()]
 
     @property
     def earned(self) -> bool:
@@ -183,11 +183,7 @@ class Case:
     @cached_property
     def cells(self) -> int:
         """How many scores there are."""
-        *shape, keys = self.problem.shape
-        sizes = [
-            len(range(*each.indices(n))) for each, n in zip(self.part.index, shape, strict=True)
-        ]
-        return math.prod(sizes) * keys
+        return math.prod(self.run.shape)
 
     @property
     def evaluable(self) -> bool:

@@ -202,6 +202,11 @@ class Cause:
         """The names of the mistakes, joined by ``+``."""
         return "+".join(mistake.name for mistake in self.conventions)
 
+    @property
+    def roughly(self) -> bool:
+        """Whether errors as large as unknown roundings are left."""
+        return any(mistake.roughly for mistake in self.conventions)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:

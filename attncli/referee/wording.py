@@ -110,12 +110,10 @@ def _deciding_line(verdict: Verdict, tolerance: Tolerance) -> str:
         share = min(share, 99.9)
     rms = f"{verdict.rms:.3g}" if math.isfinite(verdict.rms) else "not finite"
     most = "" if tolerance.rms is None else f" (at most {tolerance.rms:.3g})"
-    both = [
-        f"rms error {rms}{most}",
-        f"{verdict.outside} of {verdict.elements} elements ({share:.3g} %) outside the tolerance",
-    ]
+    together = f"rms error {rms}{most}"
+    each = f"{verdict.outside} of {verdict.elements} elements ({share:.3g} %) outside the tolerance"
     by_elements = verdict.outside and (tolerance.rms is None or verdict.rms <= tolerance.rms)
-    return "  " + "; ".join(both[:: -1 if by_elements else 1])
+    return f"  {each}; {together}" if by_elements else f"  {together}; {each}"
 
 
 def _tolerance_line(tolerance: Tolerance) -> str:
@@ -191,7 +189,7 @@ def _summary(diagnosis: Diagnosis, wrong: str) -> str:
         explained = dict.fromkeys(name for cause in causes for name in cause.outputs)
         return f"{_listed([*explained])} explained; {_listed(diagnosis.unexplained)} not"
     if len(causes) == 1:
-        up_to = ", up to its own roundings" if _is_rough(causes[0]) else ""
+        up_to = ", up to its own roundings" if causes[0].roughly else ""
         return f"one explanation makes the numbers agree{up_to}"
     if len({cause.outputs for cause in causes}) > 1:
         return "each output has its own explanation"
@@ -231,11 +229,7 @@ def _explanation_lines(cause: Cause) -> Iterator[str]:
     left = f"    remaining error {where}in {', '.join(cause.outputs)}: {cause.error:.3g}"
     if cause.conventions[-1].name in _ROUNDED:
         left += ", by rounding"
-    yield left + (", as large as its roundings" if _is_rough(cause) else "")
-
-
-def _is_rough(cause: Cause) -> bool:
-    return any(mistake.roughly for mistake in cause.conventions)
+    yield left + (", as large as its roundings" if cause.roughly else "")
 
 
 def _reproduced(cause: Cause) -> str:
