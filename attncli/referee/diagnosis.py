@@ -258,7 +258,7 @@ def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
 
 
 def _searched_alone(name: str, question: Question, *, pairs: bool) -> Searched:
-    """Explain one output; causes that would spoil the right ones come last."""
+    """Explain one output, by causes that keep the right outputs right if there are any."""
     found = _searched(Search(question.about((name,))), pairs=pairs)
     right = tuple(n for n in question.files if n not in question.wrong)
     if not right:

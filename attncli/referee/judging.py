@@ -237,17 +237,14 @@ def _files(
 
 
 def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
-    """Return an lse of one column or row without that axis, and dbias in the axes of the bias."""
-    if name == "dbias" and problem.bias is not None:
-        array, right = arguments.real_array(name, given), problem.gradient_shapes[name]
-        alike = [n for n in array.shape if n > 1] == [n for n in right if n > 1]
-        return array.reshape(right) if alike else array
-    if name != "lse":
+    """Return dbias in the axes of the bias, and the lse of one head without axes of length 1."""
+    shapes = {"lse": problem.output_shapes["lse"], **problem.gradient_shapes}
+    if name not in ("lse", "dbias") or name not in shapes:
         return given
-    array = arguments.real_array(name, given)
-    right = problem.layout.weights_shape(problem.shape)[:-1]
-    line = array.shape in ((right[-1], 1), (1, right[-1])) and math.prod(right) == right[-1]
-    return array.reshape(right) if line else array
+    array, right = arguments.real_array(name, given), shapes[name]
+    one_head = name == "dbias" or math.prod(right) == right[-1]
+    alike = [n for n in array.shape if n > 1] == [n for n in right if n > 1]
+    return array.reshape(right) if alike and one_head else array
 
 
 def _named(

@@ -136,7 +136,7 @@ def based(base: int) -> Callable[[Problem], str]:
 
 
 def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:
-    """Make the option that moves all rules to another corner: ``positions`` has ALiBi and rope."""
+    """Make the option that moves rules to another corner; ``positions``: where ALiBi or rope is."""
 
     def option(problem: Problem) -> str:
         if _moves_positions(problem) != positions:

@@ -54,8 +54,6 @@ Term = Callable[[Run], Array]
 Finish = Callable[[Run, Outputs], Outputs]
 # Rows (·, ·, n, D), their positions, and the rotary embedding in; rotated rows out.
 Turn = Callable[[Array, Array, "Rope"], Array]
-# How many products are held at once while a sum is made term by term, and how many numbers a
-# `Memory` keeps before it forgets all of them.
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,8 @@ class Pipeline:
     output: OutputProjection | None = None
     axes: Callable[[Problem, str, Array], Array]  # an output in the axes of the user
     products: Precision | None = None  # the format of factors, if narrower than that of the files
-    codes: bool = False  # numbers were put into few codes: what lies between may go either way
-    in_turn: bool = False  # sums are made a term after the other, as a loop does
+    codes: bool = False  # numbers were put into few codes, and those between into either one
+    in_turn: bool = False  # sums are made a term at a time, as a loop does
     projected: Mapping[str, Any] | None = None  # the arguments of `attncli.project`, if used
     file: FileFacts
 

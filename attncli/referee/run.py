@@ -39,13 +39,13 @@ __all__ = [
 ]
 
 Outputs = dict[str, Array]
-# What a stage is given, and what it changes, in; the change out.
+# The run, and the array that a stage changes, in; the changed array out.
 Stage = Callable[["Run", Array], Array]
-# How many products are held at once while a sum is made term by term, and how many numbers a
-# `Memory` keeps before it forgets all of them.
+# Products that are held at once while a sum is made term by term, and numbers that a `Memory`
+# keeps before it forgets all of them.
 _AT_ONCE, _REMEMBERED = 2**18, 2**22
 _ROWS_AT_A_TIME = 256
-# What a `Memory` tells apart by its value.
+# A `Memory` compares these by value, and all else by identity.
 _BY_VALUE = frozenset([str, float, int, tuple])
 _LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
 
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
     @property
     def index(self) -> tuple[slice, slice, slice]:  # type: ignore[override]
-        """The index of the part in what is (B, H, L, …)."""
+        """The index of the part in arrays (B, H, L, …)."""
 
         def one(at: int | None) -> slice:
             return slice(None) if at is None else slice(at, at + 1)
@@ -84,14 +84,14 @@ def blocks_of(pipe: Pipeline, heads: int) -> Iterator[Run]:
 
 
 class Memory:
-    """What was worked out of one part in float64, for all pipelines that share it."""
+    """Results on one part in float64, which pipelines share."""
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[tuple[object, ...], Any]] = {}
         self._numbers = 0
 
     def of(self, name: str, made_of: tuple[object, ...], make: Callable[[], Any]) -> Any:
-        """Return what was made before under a name of the same objects; what is new is made."""
+        """Return the result of a name and some objects, which is made once."""
         # Arrays and functions are told apart by their ids, and kept alive.
         key = (name, *[each if type(each) in _BY_VALUE else id(each) for each in made_of])
         if key not in self._known:
@@ -138,7 +138,7 @@ class Run:
         return self.part.of(np.asarray(numbers)[None, :, None, None])
 
     def called(self, of_indices: Callable[[Run], Array]) -> Array:
-        """Return what a function of indices makes of the part, once."""
+        """Return a function of indices on the part, computed once."""
         made_of = of_indices, self.pipe.shape
         made: Array = self.memory.of("rule", made_of, lambda: np.array(of_indices(self)))
         return made
@@ -167,7 +167,7 @@ class Run:
         return both
 
     def input(self, name: str) -> Array:
-        """Return a part of query, key or value as it is given, for each head; shared ones once."""
+        """Return a part of query, key or value; heads that all query heads share stand once."""
         array: Array = getattr(self.pipe, name)
         places = self.pipe.places.get(name)
         batch, head, rows = self.part.index
@@ -183,7 +183,7 @@ class Run:
         return array[:, :, rows] if name == "query" else array
 
     def operand(self, name: str) -> Array:
-        """Return query, key or value as it is multiplied: rotated and changed; rounded."""
+        """Return query, key or value as it is multiplied: rotated, changed and rounded."""
         pipe = self.pipe
         changes = [change for target, change in pipe.operands if target == name]
         scored = name != "value" and (pipe.rope is not None or pipe.score in ("cosine", "general"))
@@ -226,8 +226,7 @@ def evaluate(
 ) -> Outputs:
     """Return every output (B, H or 1, L, ·) of a part, rounded after every step.
 
-    With ``fold`` the query is multiplied with the scale instead of the product, which rounds
-    otherwise.
+    With ``fold`` the query is multiplied with the scale instead of the product: other roundings.
     """
     with np.errstate(all="ignore"):
         run = Run(pipe, part, precision, memory)
@@ -321,7 +320,7 @@ def mix(run: Run, weights: Array, value: Array) -> Array:
 
 
 def _projected(run: Run, context: Array) -> Array:
-    """Return the context after its output projection, (B, 1, L, out); padded queries are 0."""
+    """Return the context behind its output projection, (B, 1, L, out); padded queries are 0."""
     output, precision = run.pipe.output, run.precision
     if output is None or (rows := joined_heads(context)).shape[-1] != len(output.weight):
         return context  # a mistake that changes the width has no output
@@ -372,7 +371,7 @@ _STEPS: dict[str, Stage] = {"scale": _scale, "cap": _cap, "hide": _hide}
 
 
 def limited(array: Array, largest: float) -> Array:
-    """Return numbers as a format holds them that has none beyond the largest but infinities."""
+    """Return numbers with infinities for those that are too large for a format."""
     return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
 
 
@@ -395,7 +394,7 @@ def softmax_over(run: Run, scores: Array, axis: int = -1) -> tuple[Array, Array]
         total = np.add.reduce(share, axis, keepdims=True)
     if sinks is not None:
         total = total + np.exp(sink - shift)
-    # A total is 0, or at least the 1 of what the shift comes from.
+    # A total is 0, or at least 1: the exponential of the largest score.
     weights = np.divide(share, np.maximum(total, 1), out=share)
     if axis == -1:
         return weights, (np.log(total) + shift)[..., 0]
@@ -418,7 +417,6 @@ def unit_rows(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-# Rules and terms, as functions of indices.
 def turned_inputs(pipe: Pipeline) -> Pipeline:
     """Return a pipeline whose whole inputs are rotated already, and have no rotary embedding."""
     if pipe.rope is None:

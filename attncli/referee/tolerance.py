@@ -29,6 +29,8 @@ that of a PyTorch implementation in the same precision.
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,7 +62,7 @@ __all__ = [
 
 FACTOR = 6.0
 _RMS_FACTOR = 3.0
-# Products of a part of a large problem that is measured, and how many such parts there are.
+# Products of each part of a large problem that is measured, and the number of parts.
 _PART_PRODUCTS, _PARTS = 2**18, 12
 # Random errors of each kind that are tried: the first has the same sign everywhere.
 _TRIES = 3
@@ -78,7 +80,7 @@ class Plain(NamedTuple):
     rms: float = 0.0  # the root mean square of the errors
     size: float = 0.0  # a typical element
     rms_answer: float = 0.0  # the root mean square of the answer
-    rows: int = 0  # how many rows were measured
+    rows: int = 0  # the number of rows that were measured
 
     def __or__(self, other: Plain) -> Plain:
         largest = [max(one, two) for one, two in zip(self[:5], other[:5], strict=True)]
@@ -153,20 +155,17 @@ def plain_errors(
         outputs = [plain[name] for plain in made[precision] if name in plain]
         if name == "lse" and inputs is not None and not precision.short:
             outputs += [plain["lse"] for plain in _of_short_queries(run, inputs)]
-        right, answer = exact[name], _finite(exact[name])
-        errors[name] = Plain(
-            *_errors(outputs, right, precision),
-            size=_typical_size(run, exact, name),
-            rms_answer=root_mean_square(answer),
-            rows=right[..., 0].size,
-        )
+        right, size = exact[name], _typical_size(run, exact, name)
+        answer = root_mean_square(_finite(right))
+        plain = Plain(size=size, rms_answer=answer, rows=right[..., 0].size)
+        errors[name] = reduce(or_, (_errors(each, right, precision) for each in outputs), plain)
     return errors
 
 
 def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
     """Return the outputs in a format: in several orders of the steps, and with random errors."""
     pipe, part = run.pipe, run.part
-    if math.isfinite(pipe.fill):  # a format that does not hold it has a number of its own for that
+    if math.isfinite(pipe.fill):  # the lowest number of a format replaces a lower one
         pipe = pipe.but(fill=max(pipe.fill, -precision.largest))
     single = PRECISIONS["float32"]
     tried = precision if precision.short else single
@@ -184,7 +183,6 @@ def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
 
 
 def _nearer(made: Outputs, exact: Outputs, share: float) -> Outputs:
-    """Return outputs with a share of their errors."""
     if share == 1:
         return made
     with np.errstate(invalid="ignore", over="ignore"):
@@ -238,21 +236,13 @@ def _of_short_queries(run: Run, inputs: Precision) -> Iterator[Outputs]:
         yield evaluate(run.pipe.then("operands", ("query", change)), run.part)
 
 
-def _errors(
-    made: Sequence[Array], exact: Array, precision: Precision
-) -> tuple[float, float, float]:
-    """Return the largest error, the largest excess, and the largest root mean square."""
-    largest = excess = rms = 0.0
-    for each in made:
-        if each.shape != exact.shape:
-            continue
-        found, right = finite_in_both(each, exact)
-        error = np.abs(found - right)
-        if error.size:
-            largest = max(largest, float(error.max()))
-            excess = max(excess, float(np.max(error - precision.eps * np.abs(right))))
-            rms = max(rms, root_mean_square(error))
-    return largest, excess, rms
+def _errors(made: Array, exact: Array, precision: Precision) -> Plain:
+    if made.shape != exact.shape:
+        return Plain()
+    found, right = finite_in_both(made, exact)
+    error = np.abs(found - right)
+    excess = (error - precision.eps * np.abs(right)).max(initial=0)
+    return Plain(float(error.max(initial=0)), float(excess), root_mean_square(error))
 
 
 def _finite(array: Array) -> Array:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _WORST_ROWS = 5
-# Where no larger share is outside the tolerance, elements nearer to the answer may be wrong, too.
+# If at most this share is outside the tolerance, elements inside it may be wrong, too.
 _FEW = 0.05
 
 
