@@ -55,7 +55,6 @@ def _prepared(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    """Return the exit code of a command line."""
     # `attncli help compute` is `attncli compute --help`.
     argv = [*argv[1:2], "--help"] if argv[:1] == ["help"] else argv
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from attncli.cli.cluster import ClusterOptions, judge_blocks, map_files
-from attncli.cli.declaring import JUDGING, MOST_USED, between, by_name, option, read_by
+from attncli.cli.declaring import JUDGING, MOST_USED, between, by_name, option
 from attncli.cli.drawing import figure_kind, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
 from attncli.cli.gradients import GradientOptions, upstream_of
@@ -142,7 +142,10 @@ class CheckOptions(
 def _tolerance(flag: str, words: list[str] | None) -> float | dict[str, float] | None:
     """Return one tolerance for all outputs, or one for each that is named."""
     texts = by_name(flag, words, _JUDGED, "all outputs")
-    each = {output: read_by(between(0), flag, text) for output, text in texts.items()}
+    try:
+        each = {output: between(0)(text) for output, text in texts.items()}
+    except typer.BadParameter as error:
+        raise UsageError(f"{flag}: {error.message}") from None
     if "all outputs" in each and len(each) > 1:
         raise UsageError(f"{flag}: give one number, or NAME=X for each output")
     return each.get("all outputs", each or None)
@@ -210,7 +213,6 @@ def _judge_in_blocks(options: CheckOptions) -> list[Judged]:
 
 
 def _end_of_many(found: list[Judged], options: CheckOptions) -> None:
-    """Tell many reports, and end with the exit code of the worst."""
     from attncli.cli.dumps import tell_all
 
     tell_all(found, options)
@@ -222,7 +224,6 @@ def _end_of_many(found: list[Judged], options: CheckOptions) -> None:
 
 
 def _judge_alone(options: CheckOptions) -> None:
-    """Judge one problem, and tell everything that is found."""
     from attncli.cli.dumps import of_one_file
 
     options = of_one_file(options)
@@ -319,7 +320,6 @@ def _outputs(
 
 
 def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None:
-    """Warn of files with the problem's labels in another order."""
     from attncli.problem.labels import advise_on_order
 
     for name, file in read.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attncli.cli.declaring import RUN, count, option
 from attncli.cli.options import QuestionOptions
 from attncli.cli.output import Request, write
-from attncli.cli.question import Lazily, gathered
+from attncli.cli.question import gathered
 from attncli.cli.terminal import note, progress_bar
 from attncli.errors import InputError, UsageError
 from attncli.errors.names import OUTPUTS
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from attncli.cli.options import PickOptions
     from attncli.cli.output import OutputOptions
     from attncli.gather import Gathered
+    from attncli.numerics.indices import Picked
+    from attncli.summaries.maps import Maps
 
 __all__ = [
     "ClusterOptions",
@@ -273,7 +275,7 @@ def _picked(lazy: Any, names: Sequence[str], pick: PickOptions, axes: str) -> di
 
 
 @contextmanager
-def lazy_maps(options: ClusterOptions) -> Iterator[Lazily]:
+def lazy_maps(options: ClusterOptions) -> Iterator[tuple[Maps, Picked, Sequence[str]]]:
     """Give the maps of a heatmap, what is picked of them, and the files that were read."""
     found, arguments, axes = _read(options)
     own = Layout(axes).weight_axes
@@ -296,7 +298,7 @@ def lazy_maps(options: ClusterOptions) -> Iterator[Lazily]:
         left = "".join(axis for axis in own if axis not in gone)
         labels = arguments.get("query_labels"), arguments.get("key_labels")
         maps = LazyMaps(four[0], four[1], left, labels, client)
-        yield Lazily(maps, picked, tuple(found.inputs))
+        yield maps, picked, found.inputs
 
 
 def map_files(

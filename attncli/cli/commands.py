@@ -159,7 +159,7 @@ def _with_usual_values(args: list[str]) -> list[str]:
 
 
 def _refuse_repeated(order: list[Any]) -> None:
-    """Refuse an option that came twice; of how the program runs, the last one serves."""
+    # Of how the program runs, the last one serves.
     counts = Counter(option.name for option in order)
     for option in order:
         single = option.param_type_name == "option" and not (option.multiple or option.is_flag)

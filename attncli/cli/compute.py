@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attncli.cli.cluster import ClusterOptions, compute_lazily
 from attncli.cli.gradients import GradientOptions, gradients
-from attncli.cli.layers import ask_or_join
 from attncli.cli.options import MergeOptions, ShardOptions
 from attncli.cli.output import OutputOptions, Request, Summaries, streamed, write
-from attncli.cli.question import Asked, finished_only, given_maps
+from attncli.cli.question import Asked, ask_or_join, finished_only, given_maps
 from attncli.cli.terminal import advice, progress_bar
 from attncli.errors import UsageError
 from attncli.errors.names import INPUTS, OUTPUTS, ROLLOUT, SUMMARIES
@@ -20,14 +22,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.text import Text
 
+    from attncli.cli.output import Arrays, Save
     from attncli.gather import Finished
     from attncli.problem.problem import Problem
     from attncli.problem.result import Attention
-    from attncli.save.formats import Results
     from attncli.view.limits import Limits
 
-    # Inputs, outputs and gradients, by name.
-    Arrays = Mapping[str, npt.NDArray[Any] | None]
 
 __all__ = ["ComputeOptions", "compute"]
 
@@ -86,7 +86,6 @@ def _refuse_gradients(options: ComputeOptions, beside: str) -> None:
 
 
 def _show_finished(finished: Finished, options: ComputeOptions) -> None:
-    """Print and save finished weights, those of words or of all layers, and their summaries."""
     from attncli.engine.averaging import refuse_without_heads
 
     kind = ROLLOUT if options.rollout else "weights"
@@ -103,9 +102,6 @@ def _show_finished(finished: Finished, options: ComputeOptions) -> None:
     arrays = {kind: weights.in_user_axes}
     request.refuse_unheld({kind: arrays[kind].shape})
 
-    def results(names: tuple[str, ...]) -> Results:
-        return request.results(names, arrays, summaries, "bsd" if weights.axes == "b" else None)
-
     def tables(limits: Limits) -> Iterator[Text]:
         from attncli.view.answer import finished_parts
 
@@ -116,15 +112,13 @@ def _show_finished(finished: Finished, options: ComputeOptions) -> None:
             else:
                 yield from summaries.parts(name, limits)
 
-    write([(save, results(save.names)) for save in request.saves])
-    if options.is_tables:
-        request.show(tables(options.limits))
-    else:
-        request.write(results(request.names))
+    layout = "bsd" if weights.axes == "b" else None
+    results = partial(request.results, arrays=arrays, summaries=summaries, layout=layout)
+    write((save, results(save.names)) for save in request.saves)
+    request.show(tables(options.limits), results)
 
 
 def _answer(asked: Asked, options: ComputeOptions) -> None:
-    """Compute what is asked for, beside inputs and gradients; save it and show it."""
     from attncli.summaries.maps import Computed
 
     problem = asked.problem
@@ -136,12 +130,15 @@ def _answer(asked: Asked, options: ComputeOptions) -> None:
     given = gradients(request.asked, options, asked)
     given |= {name: problem.input(name) for name in INPUTS if name in request.asked}
     summaries = Summaries(Computed(problem, threads=options.threads), asked.picked, options)
-    answer = _solve_and_save(problem, request, given, summaries)
-    held = _arrays(given, answer, request.names)
-    if options.is_tables:  # a closed stdout is told of when the files are written
-        request.show(_tables(asked, request, held, summaries))
-    else:
-        request.write(request.results(request.names, held, summaries, _batched(problem)))
+    layout = problem.layout.axes if problem.layout.weight_axes == "b" else None
+    with _solved(problem, request) as (answer, on_disk):
+        names = request.asked - {*SUMMARIES}
+        arrays = {n: given[n] if n in given else getattr(answer, n) for n in names}
+        results = partial(request.results, arrays=arrays, summaries=summaries, layout=layout)
+        write((save, results(save.names)) for save in request.saves if save not in on_disk)
+    arrays |= dict.fromkeys(save.names[0] for save in on_disk)
+    # A closed stdout is told of when the files are written.
+    request.show(_tables(asked, request, arrays, summaries), results)
 
 
 def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
@@ -156,59 +153,43 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
     return shapes | inputs | problem.gradient_shapes
 
 
-def _batched(problem: Problem) -> str | None:
-    return problem.layout.axes if problem.layout.weight_axes == "b" else None
-
-
-def _arrays(given: Arrays, answer: Attention, names: Sequence[str]) -> Arrays:
-    arrays = [name for name in names if name not in SUMMARIES]
-    return {name: given[name] if name in given else getattr(answer, name) for name in arrays}
-
-
-def _solve_and_save(
-    problem: Problem, request: Request, given: Arrays, summaries: Summaries
-) -> Attention:
-    """Compute what is shown and saved, and write the files; return what is held."""
+@contextmanager
+def _solved(
+    problem: Problem, request: Request
+) -> Iterator[tuple[Attention, Mapping[Save, npt.NDArray[Any]]]]:
+    """Compute the outputs; give those that are held, and those that files on the disk hold."""
     from attncli.api import solve, solve_averaged
 
     options = request.options
-    batch, heads, queries, keys = problem.shape
-    held = [name for name in request.names if name in OUTPUTS]
-    if options.is_tables and batch * heads * queries * keys > _WHOLE_CELLS:
-        held = [name for name in held if name in ("context", "lse")]
-    with streamed(problem, request, held) as maps:
+    shown = [name for name in request.names if name in OUTPUTS]
+    if options.is_tables and math.prod(problem.shape) > _WHOLE_CELLS:
+        shown = [name for name in shown if name in ("context", "lse")]
+    with streamed(problem, request, shown) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
-        asked = {name for save in request.saves for name in save.names}.union(held)
+        asked = {name for save in request.saves for name in save.names}.union(shown)
         needed = [name for name in OUTPUTS if name in asked]
         solved = solve_averaged if options.average_heads else solve
         with progress_bar(quiet=options.quiet) as progress:
             answer = solved(problem, needed, threads=options.threads, into=into, progress=progress)
-        outputs = []
-        for save in request.saves:
-            if save not in maps:
-                arrays = _arrays(given, answer, save.names)
-                results = request.results(save.names, arrays, summaries, _batched(problem))
-                outputs.append((save, results))
-        write(outputs)
-    return replace(answer, **dict.fromkeys(into))
+        yield answer, maps
 
 
-def _tables(asked: Asked, request: Request, held: Arrays, summaries: Summaries) -> Iterator[Text]:
-    """Yield the tables of inputs and outputs, and of the summaries."""
+def _tables(asked: Asked, request: Request, arrays: Arrays, summaries: Summaries) -> Iterator[Text]:
     from attncli.view.answer import answer_parts, by_head
 
     problem, options, limits = asked.problem, request.options, request.options.limits
     part, answer, mean = problem, None, options.average_heads
+    held = {name: arrays[name] for name in request.names if name not in SUMMARIES}
     if missing := [name for name, array in held.items() if array is None]:
         part, answer = _part_shown(problem, missing, options)
-    arrays = {
+    by_name = {
         name: by_head(part, name, getattr(answer, name), mean=mean)
         if array is None
         else by_head(problem, name, array, mean=mean)
         for name, array in held.items()
     }
     yield from answer_parts(
-        part, arrays, limits, asked.picked, whole=problem, mean=mean,
+        part, by_name, limits, asked.picked, whole=problem, mean=mean,
         value_columns=asked.value_columns,
     )  # fmt: skip
     for name in request.names:

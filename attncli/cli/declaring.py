@@ -15,7 +15,7 @@ __all__ = [
     "HEADINGS", "JUDGING", "LABELS", "LIST", "MOST_USED", "PICTURE", "RULES", "RUN", "SCORES",
     "SELF", "SHAPES", "SHOWN", "Options", "Rule",
     "argument", "between", "by_name", "count", "list_of", "number",
-    "number_option", "one_of", "option", "read_by", "switch",
+    "number_option", "one_of", "option", "switch",
 ]  # fmt: skip
 
 # The headings of the help, and what stands for the value of an option.
@@ -134,7 +134,7 @@ def count(
     default: int | None = None,
 ) -> Any:
     """Declare a whole number."""
-    return option(panel, metavar, words, parser=_whole(least, most), default=default)
+    return option(panel, metavar, words, parser=between(least, most, _whole), default=default)
 
 
 def number_option(panel: str, words: str) -> Any:
@@ -161,30 +161,28 @@ def number(text: str) -> float:
     return found
 
 
-def between(least: float, most: float = inf) -> Callable[[str], float]:
-    """Return how a number of a range is read."""
-    return lambda text: _in_range(number(text), least, most)
+def _whole(text: str) -> int:
+    from attncli.errors.text import whole_number
 
-
-def _whole(least: float, most: float) -> Callable[[str], float]:
-    """Return how a whole number is read, in the digits 0 to 9."""
-
-    def integer(text: str) -> float:
-        from attncli.errors.text import whole_number
-
-        found = whole_number(str(text))
-        if found is None:
-            raise BadParameter(f"expected a whole number; found {text!r}")
-        return _in_range(found, least, most)
-
-    return integer
-
-
-def _in_range(found: float, least: float, most: float) -> float:
-    if not least <= found <= most:
-        limits = f"of at least {least}" if most == inf else f"from {least} to {most}"
-        raise BadParameter(f"expected a number {limits}; found {found}")
+    found = whole_number(str(text))
+    if found is None:
+        raise BadParameter(f"expected a whole number; found {text!r}")
     return found
+
+
+def between(
+    least: float, most: float = inf, read: Callable[[str], float] = number
+) -> Callable[[str], float]:
+    """Return how a number of a range is read."""
+
+    def checked(text: str) -> float:
+        found = read(text)
+        if not least <= found <= most:
+            limits = f"of at least {least}" if most == inf else f"from {least} to {most}"
+            raise BadParameter(f"expected a number {limits}; found {text}")
+        return found
+
+    return checked
 
 
 def by_name(
@@ -201,20 +199,12 @@ def by_name(
         if full not in {*names, usual}:
             raise UsageError(
                 f"{flag} {word}: expected a name of {', '.join(names)}; found {name!r}",
-                hint=did_you_mean(name, names) or f"for a file of that name write ./{word}",
+                hint=did_you_mean(name, names),
             )
         if full in found:
             raise UsageError(f"{flag} is given twice for {full}: {found[full]} and {value}")
         found[full] = value
     return found
-
-
-def read_by(parser: Callable[[str], Any], flag: str, text: str) -> Any:
-    """Read a part of the value of an option."""
-    try:
-        return parser(text)
-    except BadParameter as error:
-        raise UsageError(f"{flag}: {error.message}") from None
 
 
 def one_of(*words: str) -> Any:

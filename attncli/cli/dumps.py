@@ -30,21 +30,20 @@ def dump_files(options: CheckOptions) -> list[str]:
     from attncli.loading.source import is_folder
 
     files = options.files or []
-    chosen = options.layer is not None or options.call is not None
     if not options.expect:
         _refuse_missing(files)
-    if len(files) == 1 and is_folder(files[0]) and not chosen:
-        return _in_folder(files[0])
-    of_members = all(map(_MEMBER.match, options.expect or ()))
-    if not of_members or (len(files) < 2 and not options.expect):
+    if len(files) == 1 and is_folder(files[0]):
+        return _in_folder(files[0]) if options.layer is None and options.call is None else []
+    if options.expect:
+        several = all(map(_MEMBER.match, options.expect))
+    else:  # not Q K V, of which an output is missing
+        several = len(files) > 1 and all(is_folder(f) or Path(f).suffix in _ENDINGS for f in files)
+    if not several:
         return []
-    if not options.expect and not all(is_folder(f) or Path(f).suffix in _ENDINGS for f in files):
-        return []  # Q K V, of which an output is missing
     return [each for file in files for each in (_in_folder(file) if is_folder(file) else [file])]
 
 
 def _refuse_missing(files: Sequence[str]) -> None:
-    """Say that a file or a folder does not exist, before an output to judge is asked for."""
     for file in files:
         path = file.partition("#")[0]
         if file != "-" and not os.path.exists(path):  # noqa: PTH110 - false of names no file can have

@@ -22,9 +22,8 @@ from attncli.cli.declaring import (
     switch,
 )
 from attncli.cli.drawing import figure_kind, refuse_unknown_map, write_figure
-from attncli.cli.layers import ask_or_join
 from attncli.cli.options import AverageOptions, MergeOptions
-from attncli.cli.question import Asked, Lazily, maps_of
+from attncli.cli.question import Asked, ask_or_join, maps_of
 from attncli.cli.terminal import advice, is_terminal, limits, print_text, progress_bar
 from attncli.errors import ShapeError, UsageError
 from attncli.errors.text import label_text, places, quoted
@@ -264,30 +263,27 @@ def heatmap(options: HeatmapOptions) -> None:
     refuse_unwritable(outputs)
     refuse_unknown_map(options.cmap)
     with advice(quiet=options.quiet), ExitStack() as opened:
-        asked: Asked | Finished | Lazily
+        maps: Maps
+        second, remark = None, ""
         if not (options.rollout or options.merge or options.minus) and options.takes():
-            asked = opened.enter_context(lazy_maps(options))
+            maps, picked, inputs = opened.enter_context(lazy_maps(options))
         else:
             asked = ask_or_join(options, saved=True)
-        others = [split_member(file)[0] for file in (options.minus, options.image) if file]
-        refuse_inputs(outputs, [*asked.inputs, *others])
-        maps: Maps
-        if isinstance(asked, Lazily):
-            maps, picked = asked.maps, asked.picked
-        else:
+            inputs, remark = asked.inputs, asked.remark
             maps, picked = maps_of(asked, options)
-        title = options.title
+            if options.minus is not None:
+                second = _subtrahend(asked, maps, options.minus, picked, options)
+        others = [split_member(file)[0] for file in (options.minus, options.image) if file]
+        refuse_inputs(outputs, [*inputs, *others])
+        title = _title(options, maps, picked, remark) if options.title is None else options.title
         look = replace(
             look,
-            title=_title(options, maps, picked, asked.remark) if title is None else title,
+            title=title,
             image=options.pixels(),
             smooth=options.image is not None and not options.blocks,
             rows=_range("--rows", options.rows, maps, "query"),
             columns=_range("--cols", options.cols, maps, "key"),
         )
-        second = None
-        if options.minus is not None and not isinstance(asked, Lazily):
-            second = _subtrahend(asked, maps, options.minus, picked, options)
         picture = _picture(maps, second, look, picked, options)
     if options.out is None:
         _show(picture, options)
@@ -298,7 +294,6 @@ def heatmap(options: HeatmapOptions) -> None:
 def _picture(
     maps: Maps, second: Maps | None, look: Look, picked: Picked, options: HeatmapOptions
 ) -> Picture:
-    """Return the picture of some maps, or of what is left of them, computed some rows at a time."""
     from attncli.engine.averaging import refuse_without_heads
     from attncli.errors import warn
     from attncli.problem.advice import fully_masked_advice
@@ -342,7 +337,7 @@ def _range(
 def _subtrahend(
     asked: Asked | Finished, first: Maps, file: str, picked: Picked, options: HeatmapOptions
 ) -> Maps:
-    """Return the finished weights that are subtracted; they may hold only what is picked."""
+    # The file may hold only what is picked.
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.problem.arguments import shape_text
     from attncli.problem.labels import advise_on_order

@@ -90,7 +90,6 @@ def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], 
 
 
 def _layers(file: FileInfo) -> list[LayerInfo]:
-    """Return the attention layers among the members of a file."""
     from attncli.checkpoints.layers import layer_widths
     from attncli.checkpoints.names import find_layers
     from attncli.loading import split_member

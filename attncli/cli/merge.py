@@ -79,7 +79,7 @@ class PartOptions(ScreenOptions):
 
 
 def merge(options: PartOptions) -> None:
-    """Merge results over parts of the keys into the result over all of them.
+    """Merge results over parts of the keys into the whole result.
 
     Each part has its own softmax: the whole is the mean of the contexts, weighted by exp(lse). A
     part that saw no key for a query has the lse -inf there.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.cli.layers import computed
+from attncli.cli.question import computed
 from attncli.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:

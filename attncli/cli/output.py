@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from attncli.cli.declaring import MOST_USED, SHOWN, count, list_of, option, switch
 from attncli.cli.options import AverageOptions, DigitsOptions, Formatted
@@ -26,7 +26,7 @@ from attncli.errors.text import counted, did_you_mean, quoted
 from attncli.view.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from rich.text import Text
@@ -38,7 +38,19 @@ if TYPE_CHECKING:
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
 
-__all__ = ["OutputOptions", "Request", "Summaries", "save_of", "streamed", "write"]
+    # Outputs, inputs and gradients, by name; None of what is not held in memory.
+    Arrays: TypeAlias = Mapping[str, npt.NDArray[Any] | None]
+
+__all__ = [
+    "Arrays",
+    "OutputOptions",
+    "Request",
+    "Save",
+    "Summaries",
+    "save_of",
+    "streamed",
+    "write",
+]
 
 _Part = TypeVar("_Part", "HeadStats", "TopKeys")
 # Cells: an NPY file of more is filled tile by tile and never held in memory.
@@ -241,11 +253,7 @@ class Request(NamedTuple):
             FORMATS[held_by].hold(Results(arrays, extra=extra))
 
     def results(
-        self,
-        names: Sequence[str],
-        arrays: Mapping[str, npt.NDArray[Any] | None],
-        summaries: Summaries,
-        layout: str | None,
+        self, names: Sequence[str], arrays: Arrays, summaries: Summaries, layout: str | None
     ) -> Results:
         """Return the outputs of these names, as files and machine formats take them."""
         from attncli.save.formats import Results
@@ -256,12 +264,14 @@ class Request(NamedTuple):
         told = summaries.among(names)
         return Results(held, *summaries.labels, told, said, self.options.with_labels)
 
-    def show(self, parts: Iterator[Text]) -> None:
-        """Print tables."""
+    def show(self, parts: Iterator[Text], results: Callable[[Sequence[str]], Results]) -> None:
+        """Print tables, or what a machine's format takes."""
         if self.options.format == "markdown":
             print_document("\n\n".join(text for part in parts if (text := str(part).strip())))
-        else:
+        elif self.options.is_tables:
             print_parts(parts, self.options.color)
+        else:
+            self.write(results(self.names))
 
     def write(self, results: Results) -> None:
         """Write a machine's format to standard output."""
@@ -301,7 +311,7 @@ def save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
         raise UsageError(
             f"--save {text}: expected NAME=PATH with a name of {', '.join(SHOWABLE)}; "
             f"found {unknown[0]!r}",
-            hint=did_you_mean(unknown[0], SHOWABLE) or f"for a file of that name write ./{text}",
+            hint=did_you_mean(unknown[0], SHOWABLE),
         )
     if not path:
         raise UsageError(f"--save {text}: expected [NAME=]PATH; found no path")

@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from attncli.cli.declaring import PICTURE
-from attncli.cli.layers import layers_of
-from attncli.cli.question import Asked, maps_of
+from attncli.cli.question import Asked, layers_of, maps_of
 from attncli.cli.terminal import advice, note, progress_bar
 from attncli.errors import UsageError
 from attncli.errors.text import counted

@@ -9,21 +9,19 @@ from attncli.errors import UsageError
 from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
-    from attncli.cli.options import QuestionOptions
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from attncli.cli.options import MergeOptions, QuestionOptions
     from attncli.gather import Finished, Gathered
     from attncli.problem.problem import Problem
-    from attncli.summaries.maps import Computed, Given, Maps
+    from attncli.summaries.maps import Computed, Given
 
 __all__ = [
-    "Asked",
-    "Lazily",
-    "ask",
-    "ask_or_read",
-    "finished_only",
-    "gathered",
-    "given_maps",
-    "maps_of",
-]
+    "Asked", "ask", "ask_or_join", "computed", "finished_only", "gathered", "given_maps",
+    "layers_of", "maps_of",
+]  # fmt: skip
 
 
 class Asked(NamedTuple):
@@ -62,18 +60,9 @@ class Asked(NamedTuple):
             warn(UNPROJECTED)
 
 
-class Lazily(NamedTuple):
-    """Maps that are computed block by block, and where they came from."""
-
-    maps: Maps
-    picked: Picked
-    inputs: tuple[str, ...]
-    remark: str = ""
-
-
 def ask(options: QuestionOptions) -> Asked:
     """Return the problem that the options pose; finished weights are an error."""
-    answer = ask_or_read(options)
+    answer = _ask_or_read(options)
     if not isinstance(answer, Asked):
         raise finished_only(answer)
     return answer
@@ -88,7 +77,7 @@ def finished_only(answer: Finished) -> UsageError:
     )
 
 
-def ask_or_read(options: QuestionOptions, *, saved: bool = False) -> Asked | Finished:
+def _ask_or_read(options: QuestionOptions, *, saved: bool = False) -> Asked | Finished:
     """Return the problem that the options pose, or the finished weights or scores in the files.
 
     With ``saved``, an output that a program saved beside its queries and keys is meant.
@@ -161,3 +150,93 @@ def maps_of(asked: Asked | Finished, options: QuestionOptions) -> tuple[Computed
         return given_maps(asked, options)
     scores = options.what == "scores"
     return Computed(asked.problem, scores=scores, threads=options.threads), asked.picked
+
+
+def ask_or_join(options: MergeOptions, *, saved: bool = False) -> Asked | Finished:
+    """Return what the files hold, rolled out and joined to words where that is asked for."""
+    if options.rollout is not None:
+        return _joined(_rolled(options), options)
+    return _joined(_ask_or_read(_unpicked(options), saved=saved), options)
+
+
+def layers_of(options: MergeOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
+    """Yield number, module and `ask_or_join` of each layer, or of all of them rolled out."""
+    if options.rollout is not None:
+        yield 0, "", ask_or_join(options)
+        return
+    for number, name, asked in _each_layer(_unpicked(options)):
+        yield number, name, _joined(asked, options)
+
+
+def _unpicked(options: MergeOptions) -> MergeOptions:
+    # Of words, heads are picked afterwards.
+    return options.but(batch=None, head=None) if options.merge else options
+
+
+def _joined(asked: Asked | Finished, options: MergeOptions) -> Asked | Finished:
+    if options.merge is None:
+        return asked
+    from attncli.cli.merging import merged
+
+    return merged(asked, options)
+
+
+def _each_layer(options: QuestionOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
+    from attncli.gather import layers_in
+
+    files = options.files or []
+    found = layers_in(files[0]) if len(files) == 1 and options.layer is None else {}
+    for number, name in found.items() or [(options.layer, "")]:
+        yield number or 0, name, _ask_or_read(options.but(layer=number), saved=True)
+
+
+def _rolled(options: MergeOptions) -> Finished:
+    import numpy as np
+
+    from attncli.numerics.indices import EVERYTHING
+    from attncli.summaries.rollout import rollout
+
+    layers: list[Finished] = []
+
+    def each() -> Iterator[tuple[str, npt.NDArray[np.floating]]]:
+        # Several files hold a layer each.
+        for files in [[file] for file in options.files or ()] or [[]]:
+            for _, _, asked in _each_layer(options.but(files=files, batch=None, head=None)):
+                layer = computed(asked, options)
+                layers.append(layer._replace(values=np.empty(0), hidden=None))
+                yield layer.name, layer.checked("weights", EVERYTHING)
+
+    residual = options.rollout == "half"
+    values, count = rollout(each(), residual=residual)
+    remark = f"rollout of {count} layers" + ("" if residual else " without the residual")
+    return layers[0]._replace(
+        values=values,
+        name=remark,
+        inputs=tuple(dict.fromkeys(file for layer in layers for file in layer.inputs)),
+        batched=True,
+        hidden=values == 0,
+        remark=remark,
+    )
+
+
+def computed(asked: Asked | Finished, options: QuestionOptions) -> Finished:
+    """Return the weights of a problem as if they had been finished before."""
+    import numpy as np
+
+    from attncli.api import solve
+    from attncli.gather.finished import Finished
+
+    if not isinstance(asked, Asked):
+        return asked
+    problem = asked.problem
+    answer = solve(problem, ("weights", "scores"), threads=options.threads)
+    return Finished(
+        np.asarray(answer.weights),
+        " ".join(asked.inputs) or "the example",
+        asked.inputs,
+        problem.query_labels,
+        problem.key_labels,
+        asked.bfloat16,
+        problem.layout.weight_axes == "b",
+        np.isneginf(np.asarray(answer.scores)),
+    )

@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import BinaryIO, TextIO
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.progress import Progress
 
     from attncli.view.limits import Depth, Limits
 
 __all__ = [
-    "advice", "binary_stdout", "console", "is_terminal", "limits", "note",
-    "piped_in", "print_document", "print_parts", "print_text", "progress_bar", "say",
-    "say_defect", "say_error", "say_system",
+    "advice", "binary_stdout", "is_terminal", "limits", "note", "piped_in", "print_document",
+    "print_parts", "print_text", "progress_bar", "say", "say_defect", "say_error", "say_system",
 ]  # fmt: skip
 
 # Columns: Rich folds at the console's width, and a pipe has none.
@@ -60,19 +59,14 @@ def say(kind: str, message: str) -> None:
 
 
 def _wrapped(line: str) -> str:
-    """Break a line between words where the terminal would break it within one."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except OSError:
-        return line
-    if columns < _NARROWEST or len(line) <= columns // 2:
-        return line
     import textwrap
 
-    broken = textwrap.wrap(
-        line, columns, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(broken)
+    columns = 0
+    with suppress(OSError):
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    if columns < _NARROWEST:
+        return line
+    return textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
 
 
 def note(message: str, *, quiet: bool) -> None:
@@ -90,6 +84,8 @@ def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
 
 def _by_option(message: str, argv: Sequence[str]) -> str:
     """Return a message that begins with the option of the command line that it is about."""
+    if message.startswith("--"):
+        return message
     given = dict(zip(argv, [*argv[1:], ""], strict=False))
     given |= dict(word.split("=", 1) for word in argv if word.startswith("--") and "=" in word)
     given.pop("--query", None)  # messages mean the matrix Q
@@ -131,16 +127,10 @@ def advice(*, quiet: bool) -> Iterator[None]:
         warnings.simplefilter("always", AttnWarning)
         try:
             yield
-        except AttnError:
-            _say_warnings(caught, quiet=quiet)
-            raise
-    _say_warnings(caught, quiet=quiet)
-
-
-def _say_warnings(caught: Sequence[warnings.WarningMessage], *, quiet: bool) -> None:
-    if not quiet:
-        for message in dict.fromkeys(str(warning.message) for warning in caught):
-            say("warning", message)
+        finally:
+            for message in dict.fromkeys(str(warning.message) for warning in caught):
+                if not quiet:
+                    say("warning", message)
 
 
 @contextmanager
@@ -162,7 +152,6 @@ class _Bar:
     def __init__(self, words: str, *, counted: bool) -> None:
         self._words, self._counted = words, counted
         self._progress: Progress | None = None
-        self._told: tuple[int, int] | None = None
         self._timer = threading.Timer(_PATIENCE, self._open)
         self._timer.daemon = True
         self._timer.start()
@@ -176,14 +165,11 @@ class _Bar:
         words, screen = rich.TextColumn("{task.description}"), Console(file=sys.stderr)
         progress = rich.Progress(words, *columns, console=screen, transient=True)
         progress.add_task(self._words, total=None)
-        self._progress = progress
-        if self._told is not None:
-            self.update(*self._told)
         progress.start()
+        self._progress = progress
 
     def update(self, done: int, total: int) -> None:
-        """Show how much is done, now or when the bar opens."""
-        self._told = done, total
+        """Show how much is done."""
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=done, total=total)
 
@@ -220,8 +206,8 @@ def piped_in() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
 
 
-def console(color: str) -> Console:
-    """Return a Rich console on stdout that cuts nothing in a pipe."""
+def print_parts(parts: Iterable[RenderableType], color: str) -> None:
+    """Print what Rich renders; a pipe gets everything, however wide."""
     from rich.console import Console
 
     class Piped(Console):
@@ -230,7 +216,7 @@ def console(color: str) -> Console:
             raise BrokenPipeError
 
     depth = color_depth(color)
-    return Piped(
+    screen = Piped(
         file=_stdout(),
         width=shutil.get_terminal_size().columns if is_terminal() else _NO_WIDTH,
         force_terminal=depth != "none",
@@ -241,11 +227,6 @@ def console(color: str) -> Console:
         emoji=False,
         legacy_windows=False,
     )
-
-
-def print_parts(parts: Iterable[RenderableType], color: str) -> None:
-    """Print what Rich renders."""
-    screen = console(color)
     for part in parts:
         screen.print(part, crop=False)
 
@@ -261,7 +242,6 @@ def color_depth(color: str) -> Depth:
 
 
 def _shows_unicode() -> bool:
-    """Return whether stdout takes more than ASCII."""
     encoding = (_stdout().encoding or "ascii").lower()
     return encoding.replace("-", "") in ("utf8", "utf16", "utf32", "gb18030")
 
