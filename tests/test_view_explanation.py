@@ -14,11 +14,11 @@ from rich.console import Console
 from strategies import problems
 
 from attncli import load, pose
-from attncli.explanation import terminal
+from attncli.explanation import printing
 from attncli.explanation.explaining import explain
 from attncli.explanation.formulas import name_of
 from attncli.explanation.mapping import as_dict
-from attncli.explanation.markdown import as_markdown
+from attncli.explanation.printing import as_markdown
 from attncli.view.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
@@ -31,11 +31,11 @@ HOSTILE = [*LATIN, "中文字符" * 9]
 
 
 def as_text(way, **limits):
-    return terminal.as_text(way, Limits(**limits))
+    return printing.as_text(way, Limits(**limits))
 
 
 def renderable(way, **limits):
-    return terminal.renderable(way, Limits(depth="truecolor", **limits))
+    return printing.renderable(way, Limits(depth="truecolor", **limits))
 
 
 def tutorial(query=0, **options):

@@ -114,12 +114,12 @@ def _print(explanations: list[Explanation], options: ExplainOptions) -> None:
         document = told[0] if len(told) == 1 else {"schema": SCHEMA, "queries": told}
         print_document(json_text(document))
     elif options.format == "markdown":
-        from attncli.explanation.markdown import as_markdown
+        from attncli.explanation.printing import as_markdown
 
         texts = [as_markdown(each, digits=options.digits) for each in explanations]
         print_document("\n".join(texts).rstrip("\n"))
     else:
-        from attncli.explanation.terminal import renderable
+        from attncli.explanation.printing import renderable
 
         shown = limits(options.color)._replace(digits=options.digits)
         for number, each in enumerate(explanations):

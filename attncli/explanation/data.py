@@ -45,7 +45,6 @@ class QueryMade:
     columns: tuple[int, int] | None  # the first and the last of these, of more than one head
     bias: Array | None  # (D,)
     norm: QueryNorm | None  # what is done to x · W + b
-    keys_normed: bool  # whether keys are normalised, too; values never are
 
     @property
     def embedding(self) -> Array:
@@ -223,12 +222,12 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return what ``attncli explain`` prints."""
-        from attncli.explanation.terminal import as_text  # noqa: PLC0415 - it imports Rich
+        from attncli.explanation.printing import as_text  # noqa: PLC0415 - it imports Rich
 
         return as_text(self)
 
     def _repr_markdown_(self) -> str:
         """Return what a notebook shows: the explanation with formulas in LaTeX."""
-        from attncli.explanation.markdown import as_markdown  # noqa: PLC0415 - as above
+        from attncli.explanation.printing import as_markdown  # noqa: PLC0415 - as above
 
         return as_markdown(self)

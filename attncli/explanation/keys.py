@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.explanation.formulas import name_of
-from attncli.view.labels import shorten
+from attncli.view.labels import shorten, wrapped
 from attncli.view.shading import blue_ink
 from attncli.view.tables import GAP, Column, drawn, remark, width_of
-from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,8 +38,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
             "position": e.position,
             "vector": plain(e.given),
             **{name: plain(getattr(e, name)) for name in _OF_QUERY},
-            "made": e.made
-            and {"embedding": plain(e.made.embedding), **plain(e.made, "keys_normed")},
+            "made": e.made and {"embedding": plain(e.made.embedding), **plain(e.made)},
         },
         "batch": e.batch,
         "head": e.head,

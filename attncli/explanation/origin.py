@@ -43,7 +43,6 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
         columns=(columns.start, columns.stop - 1) if weight.shape[1] > width else None,
         bias=None if bias is None else widen(bias[columns], problem.dtype),
         norm=_norm(given, own if position is None else own + position, columns),
-        keys_normed=given["k_norm"] is not None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,10 +37,13 @@ class QueryRow:
     ) -> None:
         problem = whole.select(batch=batch, head=head, rows=(query, query + 1))
         self.problem, self.query = problem, query
+        found: dict[str, Array] = {}
         # The last bits of a product depend on how many rows it has, and one may decide how a
         # number with few digits, such as 1.195, is rounded.
-        place = batch, head, query
-        found = _of_whole(whole, place, threads) or _solved(problem, (0, 0, 0), threads)
+        if suits_formula(whole):
+            with suppress(DataError):  # of the scores of another query
+                found = _solved(whole, (batch, head, query), threads)
+        found = found or _solved(problem, (0, 0, 0), threads)
         self.raw, self.capped, self.scores = found["raw"], found["capped"], found["scores"]
         self.weights, self.lse = found["weights"], float(found["lse"][0])
         self.context = found.get("context")
@@ -50,7 +54,10 @@ class QueryRow:
         general = problem.score == "general"
         compared = prepare(problem).query[0, 0, 0] if general else self.rotated
         self.compared: Array = widen(compared, problem.dtype)
-        self.bias = _bias(problem)
+        self.bias: Array = np.zeros_like(self.scores)
+        if problem.bias is not None:
+            row = widen(problem.bias[0, 0, 0], problem.dtype)
+            self.bias = np.broadcast_to(row, self.scores.shape)
         slopes, sinks = problem.alibi_slopes, problem.sinks
         self.slope = None if slopes is None else float(slopes[0])
         self.sink = None if sinks is None else float(sinks[0])
@@ -59,18 +66,6 @@ class QueryRow:
         exponentials: Floats = np.exp(self.scores.astype(np.float64) - self.shift)
         self.exponentials = exponentials
         self.sink_exponential = 0.0 if self.sink is None else math.exp(self.sink - self.shift)
-
-
-def _of_whole(
-    problem: Problem, place: tuple[int, int, int], threads: int | None
-) -> dict[str, Array] | None:
-    """Return the engine's numbers as the whole answer has them; None if that takes long."""
-    if not suits_formula(problem):
-        return None
-    try:
-        return _solved(problem, place, threads)
-    except DataError:  # of the scores of another query
-        return None
 
 
 def _solved(problem: Problem, place: tuple[int, int, int], threads: int | None) -> dict[str, Array]:
@@ -83,10 +78,3 @@ def _solved(problem: Problem, place: tuple[int, int, int], threads: int | None) 
             array = problem.layout.split(array, problem.shape[1], name)
         found[name] = array.reshape(*problem.shape[:3], -1)[place]
     return found
-
-
-def _bias(problem: Problem) -> Array:
-    keys = problem.shape[3]
-    if problem.bias is None:
-        return np.zeros(keys, problem.dtype)
-    return np.broadcast_to(widen(problem.bias[0, 0, 0], problem.dtype), keys)

@@ -105,8 +105,7 @@ def _made_rule(e: Explanation, made: QueryMade) -> Iterator[Equation | str]:
         yield Equation(roman("q"), (scaled,))
         joint = ", of all heads together" if made.norm.joint else ""
         yield f"q_norm is a weight, rms the root of the mean square of p plus ε{joint}"
-    normed = "; the keys have a norm of their own, k_norm" if made.keys_normed else ""
-    yield f"keys {'' if e.context is None else 'and values '}are made likewise{normed}"
+    yield f"keys {'' if e.context is None else 'and values '}are made likewise"
 
 
 def _made(e: Explanation, number: Numbers, made: QueryMade) -> Iterator[Equation]:
@@ -304,17 +303,12 @@ def _weights(e: Explanation, number: Numbers) -> Section:
 
 
 def _softmax_words(e: Explanation) -> Iterator[str]:
-    seen, sink = _seen(e), e.sink is not None
-    listed = e.rest is None or not e.rest.seen
-    if listed and not sink and len({step.score for step in seen}) == 1 < len(seen):
-        yield "the softmax of the scores; all scores are equal, and so are all weights"
-        return
-    largest = "largest of scores and sink" if sink else "largest score"
+    largest = "largest score" if e.sink is None else "largest of scores and sink"
     yield (
         f"the softmax of the scores; the {largest} is subtracted first, which keeps exp within "
         "range and changes no weight"
     )
-    if sink:
+    if e.sink is not None:
         yield "the sink counts in the denominator only"
 
 

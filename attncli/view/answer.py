@@ -16,7 +16,7 @@ from attncli.view.sheets import Sheet, sheet_parts
 from attncli.view.tables import remark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from rich.text import Text
@@ -70,9 +70,10 @@ def answer_parts(
         return _sheet(whole, name, values, value_columns)._replace(title=title, hidden=hidden)
 
     for (axes, one), group in groupby(arrays, axes_of):
-        names = [*group]
-        counts = arrays[one].shape if one else whole.shape
-        yield from _by_place(axes, counts, limits, lambda at: [sheet(n, at) for n in names])  # noqa: B023
+        names, found = [*group], _places(axes, arrays[one].shape if one else whole.shape)
+        shown = (sheet(name, place) for place in found[: limits.heads] for name in names)
+        yield from sheet_parts(shown, limits)
+        yield from _left_out(found, limits)
 
 
 def by_head(
@@ -104,28 +105,30 @@ def finished_parts(
     The titles have the remark.
     """
 
-    def sheets(place: _Place) -> list[Sheet]:
+    def sheet(place: _Place) -> Sheet:
         at = place[0] or 0, place[1] or 0
         title = _title("weights", picked, place, averaged=mean) + (f" · {remark}" if remark else "")
         hidden = None if weights.hidden is None else weights.hidden[at]
         counts = weights.shape[2], weights.shape[3]
-        return [
-            Sheet(title, weights.values[at], counts, weights.labels, shaded=True, hidden=hidden)
-        ]
+        return Sheet(title, weights.values[at], counts, weights.labels, shaded=True, hidden=hidden)
 
-    yield from _by_place(weights.axes, weights.shape, limits, sheets)
+    found = _places(weights.axes, weights.shape)
+    yield from sheet_parts(map(sheet, found[: limits.heads]), limits)
+    yield from _left_out(found, limits)
 
 
-def _by_place(
-    axes: str, counts: Sequence[int], limits: Limits, sheets: Callable[[_Place], list[Sheet]]
-) -> Iterator[Text]:
+def _places(axes: str, counts: Sequence[int]) -> list[_Place]:
     batches = range(counts[0]) if "b" in axes else [None]
     heads = range(counts[1]) if "h" in axes else [None]
-    found: list[_Place] = [(batch, head) for batch in batches for head in heads]
-    yield from sheet_parts((s for at in found[: limits.heads] for s in sheets(at)), limits)
+    return [(batch, head) for batch in batches for head in heads]
+
+
+def _left_out(found: list[_Place], limits: Limits) -> Iterator[Text]:
+    """Yield how many batch entries and heads were left out, if any were."""
     left_out = len(found) - (limits.heads or len(found))
     if left_out <= 0:
         return
+    batches, heads = map(set, zip(*found, strict=True))
     kinds = (heads, "heads", "--head"), (batches, "batch entries", "--batch")
     several = [kind[1:] for kind in kinds if len(kind[0]) > 1]
     named, options = (" and ".join(told) for told in zip(*several, strict=True))

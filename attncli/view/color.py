@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Literal, TypeAlias
 
 __all__ = ["HIDDEN", "RGB", "blues", "blues_256", "diverging", "diverging_256", "ink", "xterm"]
@@ -40,26 +40,6 @@ def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
     return red, green, blue
 
 
-def blues(fraction: float) -> RGB:
-    """Return the shade of a weight: light blue for 0, dark blue for 1."""
-    return _between(_BLUES, fraction)
-
-
-def diverging(fraction: float) -> RGB:
-    """Return the shade of a signed number: red below, white at 0.5, blue above."""
-    return _between(_RED_BLUE, fraction)
-
-
-def blues_256(fraction: float) -> RGB:
-    """Return the shade of a weight in a 256-colour terminal."""
-    return _step(_BLUES_256, fraction)
-
-
-def diverging_256(fraction: float) -> RGB:
-    """Return the shade of a signed number in a 256-colour terminal."""
-    return _step(_RED_BLUE_256, fraction)
-
-
 def _step(codes: tuple[int, ...], fraction: float) -> RGB:
     return _fixed(codes[round(max(0.0, min(1.0, fraction)) * (len(codes) - 1))])
 
@@ -70,6 +50,12 @@ def _fixed(code: int) -> RGB:
         shade = 8 + 10 * (code - 232)
         return shade, shade, shade
     return _CUBE[(code - 16) // 36], _CUBE[(code - 16) // 6 % 6], _CUBE[(code - 16) % 6]
+
+
+# The shade of a weight: light blue for 0, dark blue for 1; and that in a 256-colour terminal.
+blues, blues_256 = partial(_between, _BLUES), partial(_step, _BLUES_256)
+# The shade of a signed number: red below, white at 0.5, blue above.
+diverging, diverging_256 = partial(_between, _RED_BLUE), partial(_step, _RED_BLUE_256)
 
 
 @cache

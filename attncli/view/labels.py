@@ -1,4 +1,4 @@
-"""Labels that fit: their width in a terminal, and a shorter form of long ones."""
+"""Texts that fit: their width in a terminal, a shorter form of labels, and lines of pieces."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["brief", "clusters", "shorten", "shorten_all", "text_width"]
+__all__ = ["brief", "broken", "clusters", "shorten", "shorten_all", "text_width", "wrapped"]
 
 _JOINER = "\u200d"
 # Two letters of a country make one flag.
 _FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
 _PLACE = re.compile(r"(batch|head) (\d+),?")
+# Before an operator between blanks or a bracket, and behind a product sign without blanks.
+_BREAK = r"(?<= )(?=[-+=/·*] |\()|(?<=\S[·*])(?=\S)"
 
 
 def text_width(text: str) -> int:
@@ -115,3 +117,42 @@ def _around(common: int, text: str, room: int, ellipsis: str) -> str:
 def _first(parts: list[str], room: int) -> list[str]:
     ends = accumulate(map(text_width, parts))
     return [part for part, end in zip(parts, ends, strict=True) if end <= room]
+
+
+def wrapped(
+    pieces: Iterable[str],
+    room: float,
+    measure: Callable[[str], float] = text_width,
+) -> Iterator[str]:
+    """Join pieces into lines that fit; a piece that is too long has a line of its own."""
+    line = ""
+    for piece in pieces:
+        joined = f"{line} {piece}" if line else piece
+        if line and measure(joined) > room:
+            yield line
+            line = piece
+        else:
+            line = joined
+    if line:
+        yield line
+
+
+def broken(piece: str, room: int) -> list[str]:
+    """Cut a piece of a formula into parts that fit: at operators if it can, within words if not.
+
+    Examples
+    --------
+    >>> broken("exp(0.25 - 0.5) (cat)", 10)
+    ['exp(0.25', '- 0.5)', '(cat)']
+    >>> broken("abcde", 2)
+    ['ab', 'cd', 'e']
+    """
+    if text_width(piece) <= room:
+        return [piece]
+    parts = [""]
+    for term in re.split(_BREAK, piece):
+        for unit in [term] if text_width(term.rstrip(" ")) <= room else clusters(term):
+            if parts[-1] and text_width((parts[-1] + unit).rstrip(" ")) > room:
+                parts.append("")
+            parts[-1] += unit
+    return [part.rstrip(" ") for part in parts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncli.errors.text import label_text
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from attncli.summaries.stats import HeadStats
-    from attncli.summaries.strongest import StrongKey, TopKeys
+    from attncli.summaries.strongest import TopKeys
     from attncli.view.limits import Limits
 
 __all__ = ["stats_parts", "top_parts"]
@@ -76,10 +75,14 @@ def top_parts(rows: Sequence[TopKeys], limits: Limits) -> Iterator[Text]:
     ranked: list[Column] = []
     for rank in range(ranks):
         told = f"{_ordinal(rank + 1)} key" if ranks > 1 else "key"
-        ranked += _ranked(told, [row.keys[rank : rank + 1] for row in rows], room, largest, limits)
-    unseeing = ["sees no key"[: max(room, len("key"))] if not row.keys else "" for row in rows]
-    cells = [own or word for own, word in zip(ranked[0].cells, unseeing, strict=True)]
-    ranked[0] = replace(ranked[0], cells=cells)
+        keys = [row.keys[rank] if rank < len(row.keys) else None for row in rows]
+        names = [_name("key", key.index, key.label, room, limits) if key else "" for key in keys]
+        if rank == 0:
+            names = [name or "sees no key"[: max(room, len("key"))] for name in names]
+        weights = [limits.cell(key.weight) if key else "" for key in keys]
+        shown = [key if limits.depth != "none" else None for key in keys]
+        styles = [shade(key.weight / largest, limits.depth) if key else "" for key in shown]
+        ranked += [Column(told, names, left=True), Column("weight", weights, styles=styles)]
     yield from stacked(places, ranked, limits, together=2)
 
 
@@ -99,20 +102,6 @@ def _label_room(limits: Limits, taken: int, ranks: int) -> int:
         if room >= _READABLE_LABEL:
             break
     return max(_SHORTEST_LABEL, min(_LABEL_WIDTH, room))
-
-
-def _ranked(
-    told: str, keys: Sequence[Sequence[StrongKey]], room: int, largest: float, limits: Limits
-) -> tuple[Column, Column]:
-    """Return the columns of the keys of one rank and their weights; blank where there is none."""
-    depth = limits.depth
-    names, weights, styles = [], [], []
-    for key in keys:
-        names.append("".join(_name("key", k.index, k.label, room, limits) for k in key))
-        weights.append("".join(limits.cell(k.weight) for k in key))
-        shown = depth != "none" and key
-        styles.append(shade(key[0].weight / largest, depth) if shown else "")
-    return Column(told, names, left=True), Column("weight", weights, styles=styles)
 
 
 def _ordinal(number: int) -> str:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.text import Span, Text
 
+from attncli.errors.text import printable
 from attncli.view.labels import text_width
-from attncli.view.markdown import markdown_table, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.style import Style
 
     from attncli.view.limits import Limits
 
-__all__ = ["GAP", "Column", "drawn", "groups", "heading", "remark", "stacked", "width_of"]
+__all__ = [
+    "GAP",
+    "Column",
+    "drawn",
+    "groups",
+    "heading",
+    "remark",
+    "stacked",
+    "width_of",
+    "words",
+]
 
 # Columns of the terminal between two of a table.
 GAP = 2
+# What Markdown would take for markup.
+_SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~$&^@])")
 
 
 @dataclass(frozen=True)
@@ -89,9 +102,7 @@ def stacked(
 def drawn(columns: Sequence[Column], limits: Limits) -> Text:
     """Return a table: the headings, a line below them, and a line for each row of cells."""
     if limits.markdown:
-        rows = ([*map(words, row)] for row in zip(*(c.cells for c in columns), strict=True))
-        left = [number for number, column in enumerate(columns) if column.left]
-        return Text(markdown_table([words(c.heading) for c in columns], rows, left=left))
+        return Text(_markdown(columns))
     writer = _Writer(columns)
     writer.row([(column.heading, "bold") for column in columns])
     writer.line(("─" if limits.unicode else "-") * width_of(columns), "dim")
@@ -137,3 +148,25 @@ class _Writer:
     def text(self) -> Text:
         # Rich neither breaks nor cuts such lines.
         return Text("\n".join(self._lines), spans=self._spans, no_wrap=True, overflow="ignore")
+
+
+def words(text: str) -> str:
+    r"""Return a text that Markdown shows as it is.
+
+    Examples
+    --------
+    >>> print(words("[CLS] a_b | $x$"))
+    \[CLS\] a\_b \| \$x\$
+    """
+    return _SIGNS.sub(r"\\\1", printable(text))
+
+
+def _markdown(columns: Sequence[Column]) -> str:
+    marks = ("---" if column.left else "---:" for column in columns)
+    cells = zip(*(column.cells for column in columns), strict=True)
+    rows = [_markdown_row(column.heading for column in columns), f"|{'|'.join(marks)}|"]
+    return "\n".join([*rows, *map(_markdown_row, cells)])
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(words, cells))} |"

@@ -17,11 +17,10 @@ from attncli.view.blocks.axes import (
     terminal_labels,
 )
 from attncli.view.blocks.cells import Form, Painter, plain
-from attncli.view.labels import brief, text_width
+from attncli.view.labels import brief, text_width, wrapped
 from attncli.view.pictures.pooling import coarsen
 from attncli.view.pictures.scale import scale_ticks
 from attncli.view.pictures.sizes import NoRoomError
-from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,28 +213,18 @@ class _Page:
         return lines
 
     def _scale(self, picture: Picture) -> Line:
-        """Return all colours between the ends of the scale, with numbers where they belong."""
-        (_, low), *inside, (_, high) = self._marks(picture)
+        """Return all colours between the ends of the scale, which have numbers."""
+        (_, low), *_, (_, high) = scale_ticks(picture)
+        low, high = self.limits.known(low), self.limits.known(high)
         steps = max(5, min(_STEPS, self.width - len(low) - len(high) - 2))
         # A sign and its shade make one step of two columns.
         wide = 2 if picture.look.signed else 1
         count = steps // wide
         ramp = [self.painter.cell(step / (count - 1), wide) for step in range(count)]
-        for place, text in reversed(inside):
-            ramp.insert(round(place * count), plain(f" {text} "))
         scale = [plain(low + " "), *ramp, plain(" " + high)]
         if _length(scale) > self.width:  # long numbers in a narrow terminal
             return [plain(cut(f"{low} … {high}", self.width, self.limits))]
         return scale
-
-    def _marks(self, picture: Picture) -> list[tuple[float, str]]:
-        """Return places and numbers on the scale: its ends and, if it is logarithmic, what fits."""
-        low, *inside, high = [(at, self.limits.known(text)) for at, text in scale_ticks(picture)]
-        for every in range(1, len(inside) + 1 if picture.look.log else 1):
-            marks = [low, *inside[every - 1 :: every], high]
-            if sum(text_width(text) + _GAP for _, text in marks) - _GAP + _STEPS <= self.width:
-                return marks
-        return [low, high]
 
 
 def _at_once(picture: Picture, width: int, room: int, lines: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from math import ceil, floor, inf, isfinite, isinf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -24,7 +24,7 @@ from attncli.view.figure.cells import (
     write_numbers,
 )
 from attncli.view.figure.style import drawing_style, font_families, text_size
-from attncli.view.labels import brief, shorten, shorten_all, text_width
+from attncli.view.labels import brief, shorten, shorten_all, text_width, wrapped
 from attncli.view.pictures.pooling import coarsen
 from attncli.view.pictures.scale import Ticks, minor_ticks, scale_ticks, ticks
 from attncli.view.pictures.sizes import (
@@ -34,7 +34,6 @@ from attncli.view.pictures.sizes import (
     grid_columns,
     panel_size,
 )
-from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,13 +81,6 @@ _TITLES = {
 }
 
 
-class Drawn(NamedTuple):
-    """A figure, and the picture that it shows: the same with fewer cells where it was pooled."""
-
-    figure: Figure
-    picture: Picture
-
-
 def picture_texts(picture: Picture) -> list[str]:
     """Return the titles and labels of a picture."""
     titles = [picture.look.title, *(panel.title for panel in picture.panels)]
@@ -100,25 +92,29 @@ def picture_texts(picture: Picture) -> list[str]:
     ]
 
 
-def draw(picture: Picture) -> Drawn:
+def draw(picture: Picture) -> Drawing:
     """Draw a picture; it is pooled so that every cell has at least a pixel."""
     look, shape = picture.look, (picture.rows.count, picture.columns.count)
     limit = cell_limit(shape, look, panels=len(picture.panels), group=picture.group)
     fonts = font_families(picture_texts(picture))
     with drawing_style(fonts, points=look.font_size, math=look.math):
-        drawing = _Drawing(coarsen(picture, limit), fonts)
-        if drawing.has_small_cells:  # texts take more of the given size than was thought
-            drawing = _Drawing(coarsen(picture, drawing.pixels), fonts)
-    return Drawn(drawing.figure, drawing.picture)
+        drawing = Drawing(coarsen(picture, limit), fonts)
+        # Texts may take more of the given size than was thought.
+        if coarsen(drawing.picture, drawing.pixels) is not drawing.picture:
+            drawing = Drawing(coarsen(picture, drawing.pixels), fonts)
+    return drawing
 
 
-class _Drawing:
-    """One figure while it is made."""
+class Drawing:
+    """A figure, and the picture that it shows, which may be pooled."""
 
     def __init__(self, picture: Picture, fonts: Sequence[str]) -> None:
         look = picture.look
         self.picture, self._look, self._fonts = picture, look, fonts
         self._count, self._points = len(picture.panels), look.font_size
+        # Inches from one label to the next, and of a line of text.
+        self._pitch = LABEL_PITCH * self._points / 9
+        self._line = self._points * _LEADING / 72
         self._queries, self._keys = (
             labels if labels is None or look.math else tuple(shorten_all(labels, _LONGEST_LABEL))
             for labels in (picture.rows.labels, picture.columns.labels)
@@ -145,18 +141,6 @@ class _Drawing:
         """Rows and columns of pixels of a panel, at least: hinted text may take a few of them."""
         width, height = (max(1, floor(side * self._look.dpi * 0.9)) for side in self._panel)
         return height, width
-
-    @property
-    def has_small_cells(self) -> bool:
-        """Whether some cells have less than a pixel."""
-        return any(
-            cells > dots for cells, dots in zip(self.picture.cells, self.pixels, strict=True)
-        )
-
-    @property
-    def _pitch(self) -> float:
-        """Inches from one line of labels to the next."""
-        return LABEL_PITCH * self._points / 9
 
     def _width(self, text: str, scale: float = 1.0) -> float:
         """Return the inches of a text in a size that is given in units of a label's."""
@@ -335,11 +319,6 @@ class _Drawing:
         if points:
             for axes, each in zip(self._axes, self.picture.panels, strict=True):
                 write_numbers(axes, self.picture, each, self._colors, points)
-
-    @property
-    def _line(self) -> float:
-        """Height of a line of labels in inches."""
-        return self._points * _LEADING / 72
 
     def _measured(self) -> tuple[Pair, Pair, Pair]:
         """Lay the figure out; return the inches of a panel and of the figure, and its middle."""

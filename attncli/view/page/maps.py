@@ -11,7 +11,7 @@ from attncli.engine import attend
 from attncli.errors.names import HIDING_RULES
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.summaries.maps import Computed, Given
-from attncli.summaries.stats import HeadStats, statistics
+from attncli.summaries.stats import statistics
 from attncli.view.page import Map
 
 if TYPE_CHECKING:
@@ -55,23 +55,19 @@ class MapMaker:
     ) -> list[Map]:
         """Return a map of each batch entry and head, which are those picked of more."""
         self.fully_masked = 0
-        parts = (
-            self._computed(source.problem) if isinstance(source, Computed) else self._given(source)
-        )
-        counts, made = source.shape[:2], []
-        for place, stats, (cells, lse, reasons) in zip(
-            np.ndindex(*counts), statistics(source), parts, strict=True
-        ):
+        parts = self._computed(source) if isinstance(source, Computed) else self._given(source)
+        places, made = list(np.ndindex(*source.shape[:2])), []
+        for place, stats, part in zip(places, statistics(source), parts, strict=True):
             batch, head = (number or 0 for number in picked.place(*place))
-            facts = _sortable(stats)
-            made.append(Map(layer, batch, head, cells, lse, reasons, facts, source.labels))
+            facts = {"entropy": stats.entropy, "distance": stats.distance, "first": stats.first_key}
+            made.append(Map(layer, batch, head, *part, facts, source.labels))
             if self.progress is not None:
-                self.progress(len(made), counts[0] * counts[1])
+                self.progress(len(made), len(places))
         return made
 
-    def _computed(self, problem: Problem) -> Iterator[tuple[Array, Array | None, Array | None]]:
-        for batch, head in np.ndindex(*problem.shape[:2]):
-            part = problem.select(batch=batch, head=head)
+    def _computed(self, maps: Computed) -> Iterator[tuple[Array, Array | None, Array | None]]:
+        for batch, head in np.ndindex(*maps.shape[:2]):
+            part = maps.problem.select(batch=batch, head=head)
             answer, fully_masked = attend(part, ("weights", "lse"), threads=self.threads)
             self.fully_masked += fully_masked
             weights = np.asarray(answer.weights).reshape(part.shape[2:])
@@ -108,7 +104,3 @@ def _reasons(part: Problem) -> Array:
 
 def _where(hidden: npt.ArrayLike, bit: int) -> Array:
     return np.multiply(hidden, bit, dtype=np.uint8)
-
-
-def _sortable(stats: HeadStats) -> dict[str, float | None]:
-    return {"entropy": stats.entropy, "distance": stats.distance, "first": stats.first_key}

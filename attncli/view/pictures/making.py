@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from attncli.errors.text import places
+import numpy as np
+
+from attncli.errors.text import places as place_names
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.view.labels import shorten
 from attncli.view.pictures.picture import Axis, Look, Picture, make_picture
@@ -92,31 +94,27 @@ def _panels(
     """Return a panel for each map, or of each batch entry where rows are heads."""
     (start, stop), keys = spans[0], slice(*spans[1])
     panels, done, (batches, heads, *_) = [], 0, maps.shape
-
-    def empty() -> Pooler:
-        shape, block = (axes[0].count, axes[1].count), (axes[0].block, axes[1].block)
-        return Pooler(shape, block, signed=look.signed)
-
-    for batch in range(batches):
-        pooler = empty()
-        for head in range(heads):
+    shape, block = (axes[0].count, axes[1].count), (axes[0].block, axes[1].block)
+    places = list(np.ndindex(batches, heads))
+    several = heads if together else 1
+    for first in range(0, len(places), several):
+        pooler = Pooler(shape, block, signed=look.signed)
+        for row, (batch, head) in enumerate(places[first : first + several]):
             for at, values, hidden, _ in maps.rows(batch, head, (start, stop)):
                 unseen = None if hidden is None else hidden[:, keys]
-                pooler.add(values[:, keys], unseen, row=head if together else at - start)
+                pooler.add(values[:, keys], unseen, row=row if together else at - start)
                 done += len(values)
                 if progress is not None:
                     progress(done, batches * heads * (stop - start))
-            if not together or head == heads - 1:
-                title = _title(maps, picked, batch, None if together else head)
-                panels.append(pooler.panel(title))
-                pooler = empty()
+        batch, head = places[first]
+        panels.append(pooler.panel(_title(maps, picked, batch, None if together else head)))
     return panels
 
 
 def _title(maps: Maps, picked: Picked, batch: int, head: int | None) -> str | None:
     numbers = zip(("batch", "head"), picked.place(batch, head), maps.shape[:2], strict=True)
     where = {name: number for name, number, count in numbers if count > 1 and name[0] in maps.axes}
-    return ", ".join(places(where)) or None
+    return ", ".join(place_names(where)) or None
 
 
 def difference_picture(

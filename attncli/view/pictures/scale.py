@@ -213,38 +213,28 @@ def _multiples(picture: Picture, digits: Sequence[int]) -> list[float]:
     return [value for value in values if picture.vmin <= value <= picture.vmax]
 
 
-def number_text(value: float) -> str:
-    """Return a number of three significant digits."""
-    return _unsigned_zero(f"{value:.3g}")
-
-
-def _unsigned_zero(text: str) -> str:
+def number_text(value: float, form: str = ".3g") -> str:
+    """Return a number, of three significant digits unless a form is given; a zero has no sign."""
+    text = f"{value:{form}}".rstrip(".").replace(".e", "e")
     return text.lstrip("-") if float(text) == 0 else text
-
-
-def _significant(value: float, digits: int) -> str:
-    """Return a number of so many digits, zeros among them: as many in every cell."""
-    if value == 0:
-        return "0"
-    return f"{value:#.{max(1, digits)}g}".rstrip(".").replace(".e", "e")
 
 
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
     """Return the number of each cell as text; empty if the cell is hidden."""
 
-    def text(value: float, hidden: bool) -> str:  # noqa: FBT001 - called for each cell
-        if hidden:
-            return ""
+    def form(value: float) -> str:
         if significant:
-            return _unsigned_zero(_significant(value, digits))
-        return _unsigned_zero(f"{value:{_form(value, digits)}}")
+            return f"#.{max(1, digits)}g" if value else ".0f"
+        # A few digits of a huge number say more than all of them.
+        if abs(value) < _WITH_DIGITS:
+            return f".{digits}f"
+        return ".0f" if abs(value) < _WHOLE else ".2g"
 
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
-    return [[*map(text, *row)] for row in rows]
-
-
-def _form(value: float, digits: int) -> str:
-    """Return the form of a cell: a few digits of a huge number say more than all of them."""
-    if abs(value) < _WITH_DIGITS:
-        return f".{digits}f"
-    return ".0f" if abs(value) < _WHOLE else ".2g"
+    return [
+        [
+            "" if hidden else number_text(value, form(value))
+            for value, hidden in zip(*row, strict=True)
+        ]
+        for row in rows
+    ]

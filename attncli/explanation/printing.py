@@ -1,4 +1,4 @@
-"""An explanation for the terminal: formulas with the numbers put in, and a table of the keys."""
+"""An explanation for the terminal, and as Markdown with LaTeX formulas for a lecture."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rich.console import Group
 from rich.text import Text
 
 from attncli.errors.text import counted
-from attncli.explanation.formulas import Equation, Numbers
+from attncli.explanation.formulas import Equation, Numbers, latex_equation
 from attncli.explanation.keys import key_table
 from attncli.explanation.steps import facts, sections, title
-from attncli.view.labels import shorten, text_width
+from attncli.view.labels import broken, shorten, text_width, wrapped
 from attncli.view.limits import Limits
-from attncli.view.wrapping import broken, wrapped
+from attncli.view.tables import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from attncli.explanation.data import Explanation
 
-__all__ = ["as_text", "renderable"]
+__all__ = ["as_markdown", "as_text", "renderable"]
 
 _EQUALS = " = "
 # As many decimals as a float64 has.
@@ -113,3 +113,31 @@ def _styled(start: str, text: str, *, note: bool) -> Text:
     if note or not equals:
         return styled.append(text, style="dim italic" if note else "")
     return styled.append(before + equals).append(result, style="bold")
+
+
+def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
+    """Return an explanation as Markdown with formulas in LaTeX, and so many decimals."""
+    return "\n\n".join(_markdown_blocks(explanation, Limits(digits=digits, markdown=True))) + "\n"
+
+
+def _markdown_blocks(explanation: Explanation, limits: Limits) -> Iterator[str]:
+    yield f"# {words(title(explanation))}"
+    told = [*facts(explanation), f"shown with {counted(limits.digits, 'decimal')}"]
+    yield _sentence(", ".join(told))
+    for section in sections(explanation, Numbers(limits)):
+        if section.title:
+            yield f"## {section.title}"
+        for part in (*section.rule, *section.parts):
+            if isinstance(part, str):
+                yield _sentence(part)
+                continue
+            yield f"$$\n{latex_equation(part)}\n$$"
+            if part.words:
+                yield _sentence(part.words)
+        if section.table:
+            yield from (table.plain for table in key_table(explanation, limits, 0))
+
+
+def _sentence(text: str) -> str:
+    text = words(text)
+    return f"{text[0].upper()}{text[1:]}."
