@@ -50,7 +50,7 @@ _LEAST_SHARE = 1e-3
 
 
 def counted_keys(case: Case) -> Mistake | None:
-    """Return the mistake that some keys, or the sink, count more than once or not at all."""
+    """Find keys, or a sink, that count more than once or not at all."""
     counts = _counts(case)
     if counts is None or (counts == 1).all():
         return None
@@ -68,7 +68,7 @@ def counted_keys(case: Case) -> Mistake | None:
 
 
 def _counts(case: Case) -> Ints | None:
-    """Return how often each key counts, and last the sink, (S + 1,); None if that is hidden."""
+    """Return how often each key counts, and last the sink, (S + 1,); None if the file hides it."""
     if shown_by(case) is None or case.problem.shape[3] > _MOST_KEYS:
         return None
     rows, weights, sinks = Rows(case), case.right["weights"], case.pipe.sinks
@@ -90,7 +90,6 @@ def _counts(case: Case) -> Ints | None:
 
 
 def _products(shares: Array, value: Array, file: Array) -> Array:
-    """Return the sums over all equations of the products of what two counts are multiplied with."""
     lengths = np.square(file).sum(axis=-1, keepdims=True)
     mixed = shares.T @ (shares * (file @ value.T))
     return np.asarray(
@@ -99,7 +98,7 @@ def _products(shares: Array, value: Array, file: Array) -> Array:
 
 
 def whole_counts(products: Array, error: float, usual: Array | None = None) -> Ints | None:
-    """Return the whole numbers (n,) that solve equations; the usual ones where these tell none."""
+    """Return the whole numbers (n,) that solve linear equations; None where none do."""
     # Products are of what two counts are multiplied with. Most counts that are usually 1 are so.
     usual = np.ones(len(products), np.bool_) if usual is None else usual
     lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
@@ -120,7 +119,6 @@ def whole_counts(products: Array, error: float, usual: Array | None = None) -> I
 
 
 def _words(counts: Array) -> str:
-    """Say which keys, and whether the sink, do not count once."""
     keys, sink = counts[:-1], int(counts[-1])
     words = [
         f"keys {ranges(np.flatnonzero(keys == count))} count {count} times"
@@ -134,23 +132,23 @@ def _words(counts: Array) -> str:
 
 
 class _Shown(NamedTuple):
-    """Weights of a file (B, H, L, S); expected ones that are smaller than ``least`` say nothing."""
+    """Weights read off a file, (B, H, L, S), and the least one that can be told from 0."""
 
     weights: Array
     least: float
 
     def zero(self, expected: Array) -> Bools:
-        """Return which weights are 0 up to rounding error, where that can be decided."""
+        """Return which weights are 0 that should not be."""
         return np.asarray((expected > self.least) & (np.abs(self.weights) <= expected / 2))
 
     def signs(self, expected: Array) -> Array:
-        """Return 0 for weights that are 0 but should not be, −1 for negative ones, 1 for others."""
+        """Return 0 for weights that should not be 0, −1 for negative weights, 1 for all others."""
         negative = (expected > self.least) & (self.weights < -expected / 2)
         return np.where(negative, -1, ~self.zero(expected))
 
 
 def _shown(case: Case) -> _Shown | None:
-    """Return the weights of each head, or those that a context of independent values tells."""
+    """Return the weights of a file, or those that its context determines."""
     name, resolution = shown_by(case), case.pipe.file.resolution
     if name and "weights" in case.files and not case.pipe.file.averaged:
         return _Shown(case.canonical("weights"), _NOTHING * resolution)
@@ -167,13 +165,12 @@ def _shown(case: Case) -> _Shown | None:
 
 
 def _all_shown(cases: Sequence[Case]) -> list[tuple[Case, _Shown]]:
-    """Return each case with its weights; nothing where one shows none."""
     each = [(case, shown) for case in cases if (shown := _shown(case)) is not None]
     return each if len(each) == len(cases) else []
 
 
 def another_mask(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake of the mask that the files show."""
+    """Find the mask with which the weights of the files are right."""
     masks = {case.part: _mask_of(case, own) for case, own in _all_shown(cases)}
     right = {case.part: _seen(case) for case in cases if masks}
     other = [masks[part][(masks[part] != own).any(axis=-1)] for part, own in right.items()]
@@ -199,7 +196,7 @@ def _seen(case: Case) -> Bools:
 
 
 def _mask_of(case: Case, shown: _Shown) -> Bools:
-    """Return which keys count in the weights of a file; the problem's mask where they underflow."""
+    """Return which keys have a weight; the problem's mask where weights underflow."""
     # A weight is exp(score − lse): the largest yields the lse, and so the weights of other keys.
     scores = evaluate(case.pipe.but(rules={}), case.part, memory=case.memory)["scores"]
     largest = shown.weights.argmax(-1)[..., None]
@@ -214,7 +211,7 @@ def _mask_of(case: Case, shown: _Shown) -> Bools:
 
 
 def dropout(cases: Sequence[Case], *, scaled: bool) -> Mistake | None:
-    """Return the mistake that some weights are 0 or negative, and the others divided by 1 − p."""
+    """Find weights that are 0 or negative, with the others divided by 1 − p."""
     shown = _all_shown(cases)
     signs = {case.part: own.signs(case.right["weights"]) for case, own in shown}
     if all((sign == 1).all() for sign in signs.values()):

@@ -51,7 +51,7 @@ _EQUAL = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """A number that bears on the answer; with axes, one for each of their places."""
+    """A number that an implementation may get wrong; with axes, one for each index of them."""
 
     name: str
     # What a problem states; None or 0 where it has none. Multiples of it are tried.
@@ -75,7 +75,7 @@ class Quantity:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice:
-    """A mistake with one of a few values."""
+    """A mistake whose parameter has one of a few values."""
 
     name: str
     # Those that a case may have, likely ones first; none where the mistake makes no sense.
@@ -85,7 +85,7 @@ class Choice:
 
 
 class _Errors:
-    """How far files are from what pipelines make, relative to their size, by places of axes."""
+    """The errors that pipelines leave, relative to the size of the files."""
 
     def __init__(self, case: Case, axes: tuple[int, ...] = (), shape: tuple[int, ...] = ()) -> None:
         self._case, self._axes, self.count = case, axes, math.prod(shape)
@@ -97,7 +97,7 @@ class _Errors:
         }
 
     def of(self, pipe: Pipeline) -> Array:
-        """Return the errors of a pipeline (n, ·), 0 where a file is not finite."""
+        """Return the errors of a pipeline, (n, ·); 0 where a file is not finite."""
         made = self._case.outputs(pipe)
         each = []
         for name, file in self.files.items():
@@ -109,12 +109,12 @@ class _Errors:
         return np.concatenate(each, axis=1)
 
     def total(self, pipe: Pipeline | None) -> float:
-        """Return how far the files are from all that a pipeline makes; none makes nothing."""
+        """Return the root of the sum of squared errors; infinite for no pipeline."""
         return math.inf if pipe is None else math.sqrt(float(np.square(self.of(pipe)).sum()))
 
 
 def chosen(choice: Choice, case: Case) -> Mistake | None:
-    """Return the mistake with the value that comes nearest to the files of a case."""
+    """Find the value that leaves the smallest error, if that is far smaller."""
     values = list(choice.values(case)) if case.comparable else []
     if not values or case.question.work.left < len(values) * case.cells:
         return None
@@ -133,7 +133,7 @@ def chosen(choice: Choice, case: Case) -> Mistake | None:
 
 
 def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mistake | None:
-    """Return the mistake of the numbers nearest to the files of a case, perhaps beside a base."""
+    """Find the numbers that leave the smallest error, perhaps beside another mistake (base)."""
     right = quantity.right(case.problem)
     if not right or not case.comparable or quantity.output not in case.right:
         return None
@@ -167,12 +167,13 @@ def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mist
         return None
     usual = np.full(errors.count, right) if quantity.usual is None else quantity.usual(own)
     known = [usual] if quantity.axes else []
-    roundings = _roundings(case) / math.sqrt(errors.count)
+    single = all(map(PRECISIONS["float32"].holds, case.files.values()))
+    roundings = (_OF_SINGLE if single else _OF_DOUBLE) * math.sqrt(len(case.files) / errors.count)
     return _mistake(quantity, _few_digits(numbers, far, roundings, known), right, usual)
 
 
 def _narrowed(far: Callable[[Array], Array], tried: Array, step: float) -> Array:
-    """Return the numbers (n,) that leave least, between the neighbours of those tried, (·, n)."""
+    """Return the multiples (n,) that leave the smallest errors, by a grid that gets finer."""
     for _ in range(_ROUNDS + 1):
         nearest = np.stack([far(numbers) for numbers in tried]).argmin(axis=0)
         best = tried[nearest, np.arange(len(nearest))]
@@ -182,7 +183,7 @@ def _narrowed(far: Callable[[Array], Array], tried: Array, step: float) -> Array
 
 
 def _by_secants(of: Callable[[Array], Array], before: Array, number: Array) -> Array:
-    """Return where errors that change on straight lines are least, each step with the last two."""
+    """Return the numbers that leave the smallest errors, by the secant method."""
     of_before, of_number = of(before), of(number)
     best, least = number, np.square(of_number).sum(axis=1)
     for _ in range(_SECANTS):
@@ -203,7 +204,7 @@ def _by_secants(of: Callable[[Array], Array], before: Array, number: Array) -> A
 def _few_digits(
     numbers: Array, far: Callable[[Array], Array], roundings: float, usual: Sequence[Array]
 ) -> Array:
-    """Return numbers (n,) of few digits that come about as near; what is usual is tried first."""
+    """Round numbers (n,) to as few digits as the errors allow."""
     # To few numbers the best come nearer than the right ones do, from which the files are rounded.
     most, shown = np.maximum(_AS_NEAR * far(numbers), roundings), numbers.copy()
     longer = np.ones(len(numbers), np.bool_)
@@ -216,22 +217,18 @@ def _few_digits(
     return shown
 
 
-def _roundings(case: Case) -> float:
-    """Return how far files lie from what they were rounded from, relative to their own size."""
-    single = all(map(PRECISIONS["float32"].holds, case.files.values()))
-    return math.sqrt(len(case.files)) * (_OF_SINGLE if single else _OF_DOUBLE)
-
-
 def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> Mistake | None:
-    """Return the mistake of numbers; None where all are usual, or one that has another name."""
     if not quantity.axes:
         number = float(numbers[0])
+        if number == 0:  # what is left out has another name
+            return None
+        digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
         return found(
             quantity.name,
             lambda pipe: quantity.put(pipe, number),
             *quantity.words(f"{number:.6g}", f"{right:.6g}"),
             option=lambda problem: quantity.option(number, problem),
-            choice=_choice(number),
+            choice=digits * math.log2(10),
             free=1,
         )
     # One number for all queries that are wrong is another mistake, in a part of them.
@@ -246,8 +243,3 @@ def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> 
         option=lambda problem: quantity.option(numbers, problem),
         free=len(numbers),
     )
-
-
-def _choice(number: float) -> float:
-    """Return how many bits it takes to say the digits of a number."""
-    return len(Decimal(repr(number)).normalize().as_tuple().digits) * math.log2(10)

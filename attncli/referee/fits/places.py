@@ -37,7 +37,6 @@ _MOST_LINES, _MOST_NUMBERS = 4096, 64
 
 
 def _pairs(places: Sequence[Ints], own: Sequence[Ints]) -> Iterator[tuple[str, str]]:
-    """Yield what stands where something else should, and what."""
     (entry, head), (own_entry, own_head) = places, own
     if (entry == own_entry).all() and (head == head[0]).all():
         for h in np.flatnonzero(head[0] != own_head[0]):
@@ -48,7 +47,7 @@ def _pairs(places: Sequence[Ints], own: Sequence[Ints]) -> Iterator[tuple[str, s
 
 
 def _shows_heads(case: Case) -> str | None:
-    """Return an output that shows each head; None where there is none, or only one head."""
+    """Return the output that shows each head; None where there is none, or only one head."""
     batch, heads, *_ = case.problem.shape
     if batch * heads < 2 or not case.comparable:
         return None
@@ -60,7 +59,7 @@ def _shows_heads(case: Case) -> str | None:
 
 
 class _Source(NamedTuple):
-    """Something that each head of each batch entry reads, of which there is a shape (B, H)."""
+    """An input that heads read, of shape (B, H, …)."""
 
     name: str
     shape: tuple[int, int]
@@ -72,7 +71,7 @@ def _reading(*names: str) -> Callable[[Pipeline, Places], Pipeline]:
 
 
 def _sources(pipe: Pipeline) -> Iterator[_Source]:
-    """Yield everything of which there may be one a head, or one a batch entry."""
+    """Yield each input that may differ from head to head, or between batch entries."""
     problem, mask, heads = pipe.problem, pipe.problem.visible.mask, pipe.shape[1]
     value = () if pipe.value is None else (("key", "value"), ("value",))
     for names in (*value[:1], ("key",), *value[1:], ("query",)):
@@ -96,7 +95,7 @@ def _sources(pipe: Pipeline) -> Iterator[_Source]:
 
 
 def misplaced_inputs(case: Case) -> Mistake | None:
-    """Return the mistake that heads read keys, values, masks or terms of others."""
+    """Find heads that read the keys, values, masks or terms of other heads."""
     name = _shows_heads(case)
     for source in _sources(case.pipe) if name else ():
         if not 1 < math.prod(source.shape) <= _MOST_MOVES:
@@ -108,7 +107,6 @@ def misplaced_inputs(case: Case) -> Mistake | None:
 
 
 def _misplaced(case: Case, name: str, source: _Source) -> Mistake | None:
-    """Return the mistake that heads read a source of others, if that explains all of them."""
     (batch, heads), (entries, groups) = case.problem.shape[:2], source.shape
     entry, head = np.indices((batch, heads))
     own = entry % entries, head // (heads // groups)
@@ -133,7 +131,7 @@ def _misplaced(case: Case, name: str, source: _Source) -> Mistake | None:
 
 
 def _nearest(file: Array, answers: Array, error: float) -> Ints | None:
-    """Return which of the answers (n, ·) each line of a file is; None if one is none."""
+    """Return which row of the answers (n, ·) each row of a file is; None if one is no such row."""
     step = max(1, file.shape[1] // _MOST_NUMBERS)
     some, others = file[:, ::step], answers[:, ::step]
     places = np.arange(len(some))
@@ -147,7 +145,7 @@ def _nearest(file: Array, answers: Array, error: float) -> Ints | None:
 
 
 def misplaced_outputs(case: Case, noun: str) -> Mistake | None:
-    """Return the mistake that outputs of heads, rows or columns stand in the places of others."""
+    """Find heads, rows or columns of an output that stand in the places of others."""
     axes, of_heads = _AXES[noun], noun == "output"
     shown = ("weights", "context", "lse") if of_heads else ("context", "weights", "lse")
     name = next((name for name in shown if name in case.files), None)

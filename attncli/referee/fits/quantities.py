@@ -42,12 +42,12 @@ _COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 
 def _stated(part: str) -> Callable[[Problem], float | None]:
-    """Return 1, the factor that is right, where a problem has some part."""
+    """Return 1, the right factor, for problems that state a part."""
     return lambda problem: None if getattr(problem, part) is None else 1.0
 
 
 def _or_base_2(found: str, right: str) -> tuple[str, str, str]:
-    """Say what a factor of about ln 2 comes from."""
+    """Explain a factor of about ln 2."""
     is_ln_2 = math.isclose(float(found) / float(right), math.log(2), rel_tol=_NEAR)
     words = ": ln 2 times it, as if 2^x were taken and the scale alone multiplied with log₂ e"
     return found, right, words if is_ln_2 else ""
@@ -65,13 +65,13 @@ def _positions_times(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _hides(problem: Problem) -> float | None:
-    """Return a number to begin with, where a rule may hide keys."""
+    """Return the first number to try, where a rule may hide keys."""
     given = (getattr(problem.visible, rule) for rule in HIDING_RULES if rule != "query_lengths")
     return -10.0 if any(rule is not None and rule is not False for rule in given) else None
 
 
 def _lowered(pipe: Pipeline, score: float) -> Pipeline:
-    """Return the pipeline in which each rule adds a number to the scores that it hides."""
+    """Let each rule add a number to the scores that it hides."""
     rules = {name: rule for name, rule in pipe.rules.items() if name != "query_lengths"}
     kept = {name: rule for name, rule in pipe.rules.items() if name not in rules}
 
@@ -90,10 +90,6 @@ def _times(name: str) -> Callable[[Pipeline, float], Pipeline]:
     return put
 
 
-def _output_bias(problem: Problem) -> float | None:
-    return None if problem.output is None or problem.output.bias is None else 1.0
-
-
 def _output_bias_times(pipe: Pipeline, factor: float) -> Pipeline:
     output = pipe.output
     if output is None or output.bias is None:
@@ -102,7 +98,7 @@ def _output_bias_times(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _factors(axis: int) -> Callable[[Pipeline, Array], Pipeline]:
-    """Return what multiplies the scaled scores with a number for each head or query."""
+    """Return a change that multiplies scaled scores with one factor a head or query."""
 
     def put(pipe: Pipeline, factors: Array) -> Pipeline:
         own = factors.reshape((1, -1, 1, 1) if axis == 1 else (1, 1, -1, 1))
@@ -119,7 +115,7 @@ def _slopes_times(pipe: Pipeline, factors: Array) -> Pipeline:
 
 
 def _by(noun: str, verb: str = "times") -> Callable[[Array, Array], tuple[str]]:
-    """Say which heads or queries have which numbers, where they are not the usual ones."""
+    """Name the heads or queries whose numbers are unusual."""
 
     def words(numbers: Array, usual: Array) -> tuple[str]:
         pairs = [(f"{noun} {n}", f"{numbers[n]:.6g}") for n in np.flatnonzero(numbers != usual)]
@@ -149,7 +145,7 @@ def _sinks_option(sinks: Array, problem: Problem) -> str:
 
 
 def _multiplied(pipe: Pipeline, factor: float) -> Pipeline:
-    """Return the pipeline with a factor of all that was projected, its bias included."""
+    """Multiply context and weights, behind an output projection."""
 
     def times(_: Run, outputs: Outputs) -> Outputs:
         return outputs | {n: outputs[n] * factor for n in ("context", "weights") if n in outputs}
@@ -158,7 +154,7 @@ def _multiplied(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _with_vector(pipe: Pipeline, numbers: Array) -> Pipeline:
-    """Add a vector of each batch entry and head to its contexts, as if it were to its values."""
+    """Add one vector a head and batch entry to the context, as if to the values."""
     heads = pipe.shape[1] if pipe.output is None else 1
     vectors = numbers.reshape(pipe.shape[0], heads, 1, -1)
 
@@ -198,7 +194,7 @@ QUANTITIES = (
         lambda pipe, scale: pipe.but(score="cosine", scale=scale),
         option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
     ),
-    Quantity("output_bias_repeated", _output_bias, _output_bias_times),
+    Quantity("output_bias_repeated", _stated("output"), _output_bias_times),
     SOFTCAP,
     replace(
         SOFTCAP,
@@ -272,7 +268,7 @@ def _components(case: Case) -> Iterable[tuple[slice, bool]]:
 
 
 def _of_components(pipe: Pipeline, value: tuple[slice, bool]) -> Pipeline:
-    """Return the pipeline with some components of query and key, which keep their rotation."""
+    """Use only some components of query and key, after their rotation."""
     part, with_scale = value
 
     def cut(_: Run, rows: Array) -> Array:
@@ -320,8 +316,6 @@ def _read_otherwise(pipe: Pipeline, order: Order, name: str) -> Pipeline | None:
 
 
 def _with_strongest(pipe: Pipeline, count: int) -> Pipeline:
-    """Return the pipeline that hides all but the keys with the highest scores of their query."""
-
     def step(_: Run, scores: Array) -> Array:
         if count >= scores.shape[-1]:
             return scores

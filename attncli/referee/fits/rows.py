@@ -43,7 +43,7 @@ _LISTED = 64
 
 
 def shown_by(case: Case) -> str | None:
-    """Return an output that shows which keys each head sees; None where none does."""
+    """Return the output that shows which keys each head sees; None where none does."""
     if not case.comparable:
         return None
     if "context" in case.files and case.pipe.output is None:
@@ -53,10 +53,10 @@ def shown_by(case: Case) -> str | None:
 
 
 class Rows:
-    """The rows of a case: file and right answer, scores and values for each head, and tolerance."""
+    """What is needed to compute rows again with other keys: scores, values, file and tolerance."""
 
     def __init__(self, case: Case, instead_of: Collection[str] = ()) -> None:
-        """Take away the rules in the place of which other keys are seen."""
+        """Leave out the rules in ``instead_of``."""
         self._work = case.question.work
         pipe, name = case.pipe, shown_by(case) or "context"
         rules = {rule: own for rule, own in pipe.rules.items() if rule not in instead_of}
@@ -77,19 +77,19 @@ class Rows:
         self._sinks = none if pipe.sinks is None else case.run.by_head(pipe.sinks).ravel()
 
     def wrong(self, b: int) -> Ints:
-        """Return the rows of a batch entry that are wrong."""
+        """Return the wrong rows of a batch entry."""
         with np.errstate(invalid="ignore"):
             wrong = ~(np.abs(self.file[b] - self.right[b]) <= TYPICAL * self.error)
         return np.flatnonzero(wrong.any(axis=(0, 2)))
 
     def some_wrong(self, b: int) -> list[int]:
-        """Return a few of them."""
+        """Return up to eight wrong rows."""
         rows = self.wrong(b)
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _ROWS)).astype(int))
         return [int(row) for row in rows[some]]
 
     def errors_of(self, b: int, i: int, first: Ints, end: Ints) -> Array:
-        """Return the mean squared error of spans of keys in a row; infinite if it is large."""
+        """Return the mean squared error of each span of keys (n,) in a row; inf if far off."""
         heads = range(self.scores.shape[1])
         self._work.spend(len(first))
         errors, left = np.zeros(len(first)), np.arange(len(first))
@@ -105,7 +105,7 @@ class Rows:
         return errors
 
     def _contexts(self, b: int, h: int, i: int, first: Ints, end: Ints) -> Array:
-        """Return the contexts of spans, (n, E); 0 where no key is left."""
+        """Return the contexts of spans, (n, E), by differences of running sums."""
         scores, sink = self.scores[b, h, i], float(self._sinks[h])
         top = max(float(scores.max()), sink)
         shares = np.exp(scores - top) if top > -math.inf else np.zeros(len(scores))
@@ -117,7 +117,7 @@ class Rows:
 
 
 def as_good(errors: Array) -> Ints:
-    """Return the places of the least error and of those about as small; of none if all is off."""
+    """Return the indices of the smallest error and of those nearly as small."""
     least = float(errors.min(initial=np.inf))
     good = errors <= _AS_GOOD * least if np.isfinite(least) else np.zeros(0, np.bool_)
     return np.flatnonzero(good)
@@ -127,7 +127,7 @@ def as_good(errors: Array) -> Ints:
 
 
 def other_segments(case: Case) -> Mistake | None:
-    """Return the mistake that packed sequences begin elsewhere, or are not stated at all."""
+    """Find packed sequences that begin elsewhere, or that the problem does not state."""
     stated = case.problem.visible.segment_ids
     ids = _segments(case)
     if ids is None or (ids == np.arange(ids.shape[1])).all():  # tokens alone are no sequences
@@ -147,12 +147,11 @@ def other_segments(case: Case) -> Mistake | None:
 
 
 def _begins(ids: Ints) -> str:
-    """Say at which tokens a sequence begins, after the first one."""
     return first_few([str(token) for token in np.flatnonzero(np.diff(ids)) + 1]) or "none"
 
 
 def _segments(case: Case) -> Ints | None:
-    """Return the numbers (B, L) of the sequences that a file shows; None where it shows none."""
+    """Return the number of the sequence of each token, (B, L); None where rows show none."""
     # From the last one back: the last query of a sequence sees its keys from the first one on.
     visible, (batch, _, queries, keys) = case.problem.visible, case.problem.shape
     if shown_by(case) is None or visible.window is not None or queries != keys:
@@ -171,7 +170,7 @@ def _segments(case: Case) -> Ints | None:
 
 
 def _first(rows: Rows, b: int, end: int) -> int | None:
-    """Return the first key of the sequence that ends before one, if it is seen in some rows."""
+    """Return the first key of the sequence that ends before a key."""
 
     def errors(i: int, first: Ints) -> Array:
         return rows.errors_of(b, i, first, np.full(first.size, end))
@@ -186,7 +185,7 @@ def _first(rows: Rows, b: int, end: int) -> int | None:
 
 
 def diagonal_blocks(case: Case) -> Mistake | None:
-    """Return the mistake that a causal mask is wrong in some blocks on the diagonal."""
+    """Find blocks on the diagonal of a causal mask that are not masked, or not seen."""
     visible, (_, _, queries, keys) = case.problem.visible, case.problem.shape
     if shown_by(case) is None or not visible.causal or any(visible.offsets):
         return None

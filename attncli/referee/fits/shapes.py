@@ -32,21 +32,23 @@ _MOST_AXES, _MOST_PARTS = 2, 4096
 
 
 class _Cut(NamedTuple):
-    """Indices of what a file and the answer have in common."""
+    """Indices of the part that file and answer share."""
 
     answer: tuple[slice | int, ...]
     file: tuple[slice | int, ...]
 
 
 def other_shape(case: Case) -> Mistake | None:
-    """Return the mistake that the file holds a part of the answer, or more than it."""
+    """Find the part of the answer that a file of another shape holds."""
     if not case.whole:
         return None
     cuts: dict[str, _Cut] = {}
     words, missing = [], []
     for name, file in case.files.items():
         right = case.shaped(case.pipe, case.right, name)
-        letters = _letters(case, name)[-right.ndim :]
+        layout = case.problem.layout
+        rows = layout.weight_axes + ("s" if name == "lse" else "sk")
+        letters = (layout.axes if name == "context" else rows)[-right.ndim :]
         cut = _nearest(letters, right, file)
         if cut is None or np.unique(right[cut.answer]).size < _LEAST:
             return None
@@ -70,15 +72,7 @@ def other_shape(case: Case) -> Mistake | None:
     return found(name, change, " and ".join(words), choice=_CHOICE)
 
 
-def _letters(case: Case, name: str) -> str:
-    layout = case.problem.layout
-    if name == "context":
-        return layout.axes
-    return layout.weight_axes + ("s" if name == "lse" else "sk")
-
-
 def _nearest(letters: str, right: Array, file: Array) -> _Cut | None:
-    """Return the stretch of the answer that the file comes nearest to."""
     least, best = math.inf, None
     for cut in _cuts(letters, right.shape, file.shape):
         known, made = finite_in_both(file[cut.file], right[cut.answer])
@@ -89,7 +83,7 @@ def _nearest(letters: str, right: Array, file: Array) -> _Cut | None:
 
 
 def _cuts(letters: str, right: tuple[int, ...], file: tuple[int, ...]) -> Iterator[_Cut]:
-    """Yield what they may have in common: ends of axes, or one index of axes that are missing."""
+    """Yield the parts that they may share: ends of axes, or one index of missing axes."""
     axes = range(len(right))
     if len(file) == len(right):
         other = [at for at in axes if right[at] != file[at]]
@@ -112,7 +106,6 @@ def _cuts(letters: str, right: tuple[int, ...], file: tuple[int, ...]) -> Iterat
 
 
 def _ends(right: tuple[int, ...], file: tuple[int, ...], other: list[int]) -> Iterator[_Cut]:
-    """Yield the stretches at either end of axes whose lengths differ."""
     for ends in product((False, True), repeat=len(other)):
         answer: list[slice | int] = [slice(None)] * len(right)
         rest: list[slice | int] = [slice(None)] * len(right)
@@ -125,7 +118,6 @@ def _ends(right: tuple[int, ...], file: tuple[int, ...], other: list[int]) -> It
 
 
 def _index(own: tuple[slice | int, ...]) -> str:
-    """Write an index as NumPy does."""
     parts = (f"{at.start}:{at.stop}" if isinstance(at, slice) else str(at) for at in own)
     return f"[{', '.join(parts)}]".replace("None:None", ":")
 
@@ -134,7 +126,7 @@ def _index(own: tuple[slice | int, ...]) -> str:
 
 
 def unwritten(cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake that some rows were not written, or else some columns; of any size."""
+    """Find rows of zeros, or else columns of zeros."""
     for axis, noun in ((-1, "row"), (-2, "column")):
         empty = {case.part: _empty(case, axis) for case in cases if case.question.comparable}
         masks = [mask for each in empty.values() for mask in each.values()]
@@ -144,7 +136,7 @@ def unwritten(cases: Sequence[Case]) -> Mistake | None:
 
 
 def _empty(case: Case, axis: int) -> dict[str, Bools]:
-    """Return which rows (B, H, L, 1) or columns (B, H, 1, ·) are empty and should not be."""
+    """Return which rows (B, H, L, 1) or columns (B, H, 1, ·) are 0 and should not be."""
     lines = {}
     # Columns of weights are keys: those without weight are lost, not unwritten.
     for name in ("context", "weights") if axis == -1 else ("context",):
@@ -159,8 +151,6 @@ def _empty(case: Case, axis: int) -> dict[str, Bools]:
 def _unwritten(
     noun: str, masks: Sequence[Bools], empty: Mapping[Part, Mapping[str, Bools]]
 ) -> Mistake:
-    """Return the mistake of empty lines (B, H, ·, ·): of whole heads, if nothing else is empty."""
-
     def emptied(run: Run, outputs: Outputs) -> Outputs:
         own = empty.get(run.part, {})
         return outputs | {n: np.where(lines, 0, outputs[n]) for n, lines in own.items()}
@@ -182,7 +172,7 @@ def _so_many(masks: Iterable[Bools], noun: str) -> str:
 
 
 def nan_rows_told(rows: Iterable[Bools], *, alone: bool) -> Mistake:
-    """Return the mistake that these rows are NaN, perhaps beside another one."""
+    """Return the mistake that some rows are NaN."""
     rest = ", and the others are right" if alone else ""
     return found("rows_of_nan", lambda _: None, _so_many(rows, "row"), rest)
 

@@ -37,7 +37,7 @@ Spans = tuple[Ints | int, Ints | int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pattern:
-    """A rule with a number for each batch entry, in the place of what the problem states."""
+    """A rule with one parameter for each batch entry: which span of keys a query sees."""
 
     name: str
     # The number of each batch entry that makes the right answer; None where it makes no sense.
@@ -53,7 +53,7 @@ class Pattern:
 
 
 def spanned(pattern: Pattern, cases: Sequence[Case]) -> Mistake | None:
-    """Return the mistake of the numbers that the rows of cases show."""
+    """Find the parameters of a pattern that make the rows of a file."""
     problem = cases[0].problem
     right = pattern.right(problem)
     if right is None or not all(map(shown_by, cases)):
@@ -80,7 +80,7 @@ def spanned(pattern: Pattern, cases: Sequence[Case]) -> Mistake | None:
 
 
 def _found(pattern: Pattern, cases: Sequence[Case], right: Found) -> Found | None:
-    """Return the number of each batch entry; None where no number makes what the files hold."""
+    """Return the parameter of each batch entry; None where no parameter fits."""
     problem, work = cases[0].problem, cases[0].question.work
     keys, numbers = problem.shape[3], pattern.numbers(problem)
     rows = [Rows(case, pattern.instead_of) for case in cases]
@@ -104,7 +104,7 @@ def _found(pattern: Pattern, cases: Sequence[Case], right: Found) -> Found | Non
 
 
 def _nearest(errors: list[Array], numbers: Ints, right: int) -> int | None:
-    """Return the number that rows show, or the one most like the right one; None if none is."""
+    """Return the parameter that fits best, nearest to the right one if several do."""
     if not errors:
         return right
     good = numbers[as_good(np.mean(errors, axis=0))]
@@ -124,7 +124,6 @@ def _steps(problem: Problem) -> Ints:
 
 
 def _each(problem: Problem, number: int, *, of: bool = True) -> Found | None:
-    """Return a number for each batch entry, of problems for which it makes sense."""
     return (number,) * problem.shape[0] if of else None
 
 
@@ -133,12 +132,11 @@ def _has_band(problem: Problem) -> bool:
 
 
 def _without_band(problem: Problem) -> bool:
-    """Return whether no causal rule and no window is stated, and there are rows to show one."""
     return not _has_band(problem) and problem.shape[2] > 1
 
 
 def _diagonal(problem: Problem, position: Ints, numbers: Ints) -> Spans:
-    """Return the keys that a query sees at another position; causal where no rule is stated."""
+    """Return the spans of queries that stand at other keys."""
     visible = problem.visible
     left, right = visible.window or (None, None)
     if visible.causal or visible.window is None:
@@ -149,14 +147,13 @@ def _diagonal(problem: Problem, position: Ints, numbers: Ints) -> Spans:
 
 
 def _windowed(problem: Problem, position: Ints, numbers: Ints) -> Spans:
-    """Return the keys in windows that reach so far to the left, or to both sides."""
     left, right = problem.visible.window or (None, None)
     reach = numbers if left == right else problem.shape[3] if right is None else right
     return position - numbers, position + reach + 1
 
 
 def _in_reach(steps: Found, problem: Problem) -> bool:
-    """Return whether diagonals leave some keys, and not all: else something else is wrong."""
+    """Return whether moved diagonals still hide some keys and show others."""
     _, _, queries, keys = problem.shape
     end = keys - 1 if problem.visible.window is None else max(queries, keys)
     offsets = [problem.visible.offset(b) + step for b, step in enumerate(steps) if step]
@@ -164,7 +161,7 @@ def _in_reach(steps: Found, problem: Problem) -> bool:
 
 
 def _reach(problem: Problem) -> int:
-    """Return how far the window reaches to the left; −1 where it has no end there."""
+    """Return how far the window reaches to the left; −1 without a limit."""
     left, _ = problem.visible.window or (None, None)
     return -1 if left is None else left
 
@@ -181,7 +178,6 @@ def _count_told(numbers: Found, problem: Problem) -> tuple[str, ...]:
 
 
 def _stands(steps: Found, problem: Problem) -> tuple[str, ...]:
-    """Say where the queries of batch entries stand."""
     there = [f"key i {'−' if n < 0 else '+'} {abs(n)}" for n in _offsets(steps, problem)]
     return (by_entry(there, "at"),)
 

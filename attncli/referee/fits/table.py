@@ -33,37 +33,37 @@ class Fitting(NamedTuple):
 
 
 def needs_of(name: str) -> frozenset[str]:
-    """Return the axes that are whole where a name is looked for."""
+    """Return the axes that a fit needs whole."""
     return frozenset(WORDS[name]["needs"].split())
 
 
 def at_first(look: Callable[[Case], Mistake | None], name: str) -> Fitting:
-    """Look for a name only at the first case, which is enough."""
+    """Look at the first case only."""
     return Fitting(lambda cases: look(cases[0]), needs_of(name))
 
 
 def found(name: str, change: Change, *words: str, **more: Any) -> Mistake:
-    """Return a mistake that was read off the files, with words for what was found."""
+    """Return a mistake, with its words from the table."""
     fields = fields_of(WORDS[name], words)
     return Mistake(name, change=where_it_applies(change), **fields, **more)
 
 
 def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
-    """Say what stands, or reads, where; some of it where there is much."""
+    """Join up to four pairs of words."""
     words = [f"{one} {verb} {other}" for one, other in pairs]
     more = len(words) - _NAMED
     return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def by_entry(words: Sequence[str], verb: str) -> str:
-    """Say something of each batch entry; once where it is true of all."""
+    """Say the words of each batch entry, or once if they are alike."""
     if len(set(words)) == 1:
         return words[0]
     return told(((f"batch entry {b}", one) for b, one in enumerate(words)), verb)
 
 
 def ranges(numbers: Array) -> str:
-    """List numbers, those in a row as one range; the first of many."""
+    """List numbers, consecutive ones as a range."""
     runs = groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0])
     rows = [[number for _, number in run] for _, run in runs]
     return first_few([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in rows])

@@ -65,7 +65,6 @@ def _reread(name: str, reads: Sequence[Read], sides: tuple[str, ...]) -> Mistake
 
 
 def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
-    """Yield which tokens stand at which places of a batch entry, where they are not its own."""
     moved = np.stack([entry - b, key - np.arange(len(key))])
     ends = np.flatnonzero((np.diff(moved) != 0).any(axis=0)) + 1
     for start, stop in pairwise([0, *ends.tolist(), len(key)]):
@@ -83,7 +82,7 @@ def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
 
 
 def misplaced_tokens(case: Case) -> Mistake | None:
-    """Return the mistake that keys and values of other tokens stand at some places."""
+    """Find tokens of a causal problem that stand in the places of others."""
     batch, _, queries, keys = case.problem.shape
     if (
         shown_by(case) != "context"
@@ -107,7 +106,7 @@ def misplaced_tokens(case: Case) -> Mistake | None:
 
 
 def _decoded(rows: Rows, b: int, sides: tuple[str, ...]) -> Ints | None:
-    """Return the token at each place of a batch entry; what no query sees has its own."""
+    """Return which token stands at each place of a batch entry; None where none fits."""
     scores, value, file = rows.scores[b], rows.value[b], rows.file[b]
     with np.errstate(under="ignore"):
         shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -134,7 +133,7 @@ def _decoded(rows: Rows, b: int, sides: tuple[str, ...]) -> Ints | None:
 
 
 class _Sums:
-    """What keys of the batch entry so many further would add to the sum of a query, which is 0."""
+    """The terms p_j (v_j − c) of the sum above, with keys of the entry ``by`` further."""
 
     def __init__(self, case: Case, by: int = 0) -> None:
         batch, heads, _, keys = case.problem.shape
@@ -150,17 +149,14 @@ class _Sums:
         self.file = case.canonical("context")
 
     def differences(self, b: int, i: int) -> Array:
-        """Return how far the values are from the context of a row, (S, H, E)."""
         return np.asarray(self.value[b] - self.file[b, :, i, None]).swapaxes(0, 1)
 
     def of(self, b: int, i: int) -> Array:
-        """Return what each key adds, (S, H · E)."""
         made = self.shares[b, :, i].T[..., None] * self.differences(b, i)
         return np.asarray(made.reshape(len(made), -1))
 
 
 def _has_pages(case: Case) -> bool:
-    """Return whether a case is of plain keys and values, one a batch entry."""
     batch, _, _, keys = case.problem.shape
     return (
         shown_by(case) == "context"
@@ -174,7 +170,7 @@ def _has_pages(case: Case) -> bool:
 
 
 def misread_pages(case: Case) -> Mistake | None:
-    """Return the mistake that pages of keys and values are read in the place of others."""
+    """Find pages of a cache that are read in the place of others."""
     if not _has_pages(case):
         return None
     batch, _, _, keys = case.problem.shape
@@ -196,7 +192,7 @@ def misread_pages(case: Case) -> Mistake | None:
 
 
 def _read(each: Sequence[Array], error: float) -> Read | None:
-    """Return from which entry, so many further, and which key is read at each place."""
+    """Return the entry (relative) and the key that is read at each place."""
     keys = len(each[0])
     for size in _SIZES:
         starts = np.arange(0, keys, size)
@@ -222,7 +218,7 @@ def _read(each: Sequence[Array], error: float) -> Read | None:
 
 
 def empty_pages(case: Case) -> Mistake | None:
-    """Return the mistake that the keys, the values or both of one page are 0."""
+    """Find the page whose keys, values or both are 0."""
     keys = case.problem.shape[3]
     if not _has_pages(case) or case.pipe.terms or not 1 < keys <= _MOST_ENDS:
         return None
@@ -249,7 +245,7 @@ def empty_pages(case: Case) -> Mistake | None:
 def _emptied(
     sums: _Sums, b: int, i: int, zero: Array, names: tuple[str, ...]
 ) -> tuple[float, tuple[int, int]]:
-    """Return what a row's sum leaves where the best page is zeros of such shares, and the page."""
+    """Return the best page of zeros of a row, and what its sum leaves."""
     own, shares, away = sums.of(b, i), sums.shares[b, :, i].T[..., None], sums.differences(b, i)
     if "key" in names:
         shares = np.where(shares > 0, zero, 0)

@@ -51,10 +51,7 @@ def with_gradients(
     inputs: Sequence[Array],
     time_limit: float | None,
 ) -> CheckReport:
-    """Return a report with verdicts on gradients, too, and why they are wrong within a limit.
-
-    The inputs are query, key and value as they were given; without a limit nothing is looked for.
-    """
+    """Return a report that judges gradients, too; with a time limit it says why they are wrong."""
     if upstream["dcontext"] is None:
         raise UsageError(
             "a gradient follows from that of the context, which is not given",
@@ -89,7 +86,6 @@ def with_gradients(
 
 
 def _model(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -> Model:
-    """Return the right backward pass; outputs that are judged beside it may be of use."""
     dcontext, dlse = upstream_of(problem, upstream["dcontext"], upstream["dlse"])
     shapes = {verdict.name: verdict.expected_shape for verdict in report.verdicts}
     outputs = {
@@ -102,7 +98,6 @@ def _model(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -
 
 
 def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of outputs and that of gradients as one."""
     return replace(
         one,
         explanations=one.explanations + other.explanations,
@@ -116,7 +111,7 @@ def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
 def _earned(
     model: Model, files: Mapping[str, File], inputs: Precision | None
 ) -> dict[str, Tolerance]:
-    """Return the tolerance that each gradient earns by the errors of the textbook formula."""
+    """Return the tolerance that each gradient earns."""
     plain = dict.fromkeys(files, Plain())
     for part in _parts(model.problem):
         exact = model if part is WHOLE else model.stored(model.precision, part)
@@ -129,7 +124,7 @@ def _earned(
 
 
 def _parts(problem: Problem) -> Iterator[Part]:
-    """Yield the parts that are measured: the whole of a small problem, queries of a large one."""
+    """Yield the whole of a small problem, or some queries of a large one."""
     batch, heads, queries, keys = problem.shape
     if math.prod(problem.shape) <= _CELLS:
         yield WHOLE
@@ -144,10 +139,7 @@ def _parts(problem: Problem) -> Iterator[Part]:
 def _plain_errors(
     exact: Model, names: list[str], stored: Precision, precision: Precision
 ) -> dict[str, Plain]:
-    """Return the errors of the textbook formula on a part.
-
-    Those of sums over queries grow with the root of the number of queries.
-    """
+    """Return the errors of the textbook formula on a part."""
     single = PRECISIONS["float32"]
     # float64 cannot be measured against itself; its errors are those of float32, smaller.
     tried = stored if stored.short else single
@@ -178,7 +170,7 @@ def _plain_errors(
 
 
 def _disturbed(exact: Model, eps: float, seed: int) -> Model:
-    """Return the model with random errors in scores and dweights, of a share of their terms."""
+    """Return the model with random errors in scores and dweights."""
     random = np.random.default_rng(seed)
 
     def moved(model: Model, made: Array) -> Array:
@@ -190,7 +182,7 @@ def _disturbed(exact: Model, eps: float, seed: int) -> Model:
 
 
 def _times(model: Model, name: str) -> float:
-    """Return how much larger the errors of the whole are, where a part is of a sum over queries."""
+    """Return the factor from the error of a part to that of the whole sum over queries."""
     batch, _, queries, _ = model.problem.shape
     rows = model.part.rows
     if rows is None or name == "dquery":

@@ -35,7 +35,7 @@ _EXACT = ("delta", "dlse", "sink_terms")
 
 
 class Model:
-    """A backward pass on a part, each step stored in a precision, and made when it is asked for."""
+    """A backward pass on a part of a problem; each step is computed when it is asked for."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Model:
         self._open: list[set[str]] = []
 
     def __getitem__(self, name: str) -> Any:
-        """Return what a step makes."""
+        """Return the result of a step."""
         if name not in self._known:
             self._open.append(set())
             with np.errstate(all="ignore"):
@@ -67,7 +67,7 @@ class Model:
         return made
 
     def but(self, **steps: Step) -> Model:
-        """Return the same with other steps; what is not made of these is not made again."""
+        """Return the model with other steps, and what does not depend on them."""
         known = {
             name: (made, parts)
             for name, (made, parts) in self._known.items()
@@ -76,7 +76,7 @@ class Model:
         return Model(self.problem, {**self.steps, **steps}, self.precision, self.part, known)
 
     def then(self, **changes: Change) -> Model:
-        """Return the same with what some steps make changed afterwards."""
+        """Return the model with changes of the results of steps."""
 
         def after(name: str, change: Change) -> Step:
             step = self.steps[name]
@@ -85,15 +85,15 @@ class Model:
         return self.but(**{name: after(name, change) for name, change in changes.items()})
 
     def through(self, change: Callable[[Array], Array], *steps: str) -> Model:
-        """Return the same with what some steps make passed through a function."""
+        """Return the model with a function applied to the results of steps."""
         return self.then(**dict.fromkeys(steps, lambda _, made: change(made)))
 
     def by(self, pipe: Pipeline, *passes: str) -> Model:
-        """Return the same with another pipeline in some passes: forward, backward."""
+        """Return the model with another pipeline in the forward or backward pass, or both."""
         return self.but(**dict.fromkeys(passes, lambda _: pipe))
 
     def stored(self, precision: Precision, part: Part) -> Model:
-        """Return the same on a part, with every step stored in a precision."""
+        """Return the model on a part, with every step rounded to a precision."""
         return Model(self.problem, self.steps, precision, part)
 
     @property
@@ -102,16 +102,12 @@ class Model:
         return Run(self["backward"], self.part, self.precision, None)
 
     def scaled(self, array: Array) -> Array:
-        """Return an array (B, H, …) times the scale."""
+        """Multiply with the scale."""
         return np.asarray(array * np.asarray(self["backward"].scale, array.dtype))
 
 
 def model_of(problem: Problem, dcontext: Array, dlse: Array, outputs: Mapping[str, Array]) -> Model:
-    """Return the right backward pass of a problem, all in float64.
-
-    Given are the gradients (B, H, L, E) and (B, H, L, 1), and outputs (B, H, L, ·) of the other
-    implementation that are judged beside its gradients.
-    """
+    """Return the right backward pass, given the gradients of context and lse, and outputs."""
     own: dict[str, Step] = {
         "dcontext": lambda m: m.part.of(dcontext),
         "dlse": lambda m: m.part.of(dlse),
@@ -137,7 +133,7 @@ def _draw(model: Model) -> Array:
 
 
 def _summed(name: str, of: str) -> Step:
-    """Return the step that sums over the heads that share a key head, and over shared entries."""
+    """Return the step that sums over query heads of a key head, and over batch entries."""
 
     def step(model: Model) -> Array:
         batch, heads, *rest = (rows := model[name]).shape
@@ -159,7 +155,7 @@ def _dquery(model: Model) -> Array:
 
 
 def _before_product(model: Model, name: str, rows: Array) -> Array:
-    """Return the gradient of an input from that of what is multiplied."""
+    """Return the gradient of an input from that of its rotated or normalised rows."""
     run, rope = model.run, model["backward"].rope
     if model.problem.score == "cosine":
         plain = run.pipe.but(score="dot", score_weight=None)
@@ -181,7 +177,6 @@ def _dbias(model: Model) -> Array:
 
 
 def _sink_terms(model: Model) -> Array:
-    """Return what each query adds to the gradient of the sinks, (B, H, L, 1)."""
     sinks = np.asarray(model.problem.sinks).reshape(1, -1, 1, 1)
     return np.asarray(-np.exp(sinks - model["lse"]) * model["delta"])
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array
     from attncli.referee.gradients.model import Model
     from attncli.referee.mistakes.table import Mistake
-    from attncli.referee.pipeline import Pipeline
     from attncli.referee.report import Tolerance
     from attncli.referee.verdict import Judged
 
@@ -50,7 +49,7 @@ _RULES = {"scale", "softcap", "rules", "terms", "sinks"}
 
 
 def diagnose(model: Model, found: Mapping[str, Judged], time_limit: float) -> Diagnosis:
-    """Return why gradients are wrong; the limit is seconds, counted in work."""
+    """Return why gradients are wrong, within seconds that are counted in work."""
     findings = tuple(_narrowed(found))
     cells = math.prod(model.problem.shape)
     if cells > _MOST_CELLS:
@@ -70,7 +69,7 @@ def diagnose(model: Model, found: Mapping[str, Judged], time_limit: float) -> Di
 
 
 def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
-    """Yield what right gradients beside wrong ones say."""
+    """Yield what follows from right gradients beside wrong ones."""
     wrong = {name for name, one in found.items() if one.errors is None or not one.errors.passed}
     right = found.keys() - wrong
     if "dvalue" in right and wrong & {"dquery", "dkey"}:
@@ -84,8 +83,6 @@ def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
 
 
 class _Search:
-    """The files, and whether a deviating model makes them."""
-
     def __init__(self, model: Model, found: Mapping[str, Judged]) -> None:
         self.model, self.found = model, found
         # dvalue before what is made of more steps: it rules out many mistakes soon.
@@ -98,7 +95,7 @@ class _Search:
         }
 
     def candidates(self) -> Iterator[tuple[Mistake, Model]]:
-        """Yield the mistakes, each with the model that has it."""
+        """Yield each mistake with its model."""
         for mistake in ROWS:
             change: Any = mistake.change
             yield mistake, change(self.model)
@@ -107,11 +104,13 @@ class _Search:
             if mistake.needs or mistake.writes or mistake.projects or mistake.reshapes:
                 continue
             other = mistake.change(pipe)
-            if other is not None and other is not pipe and _changes(pipe, other) <= _RULES:
+            if other is None or other is pipe:
+                continue
+            if {n for n, stage in vars(pipe).items() if vars(other)[n] is not stage} <= _RULES:
                 yield mistake, self.model.by(other, "forward", "backward")
 
     def fit(self, mistake: Mistake, changed: Model) -> tuple[float, float] | None:
-        """Return what a model leaves, as share of the tolerance and at most; None if too much."""
+        """Return the rms left, in tolerances, and the largest error; None if it does not fit."""
         each = []
         for name in self.files:
             made = self._shaped(name, changed)
@@ -123,7 +122,7 @@ class _Search:
         return (max(shares), max(errors)) if sum(bits) >= BITS_FOR_ONE else None
 
     def _shaped(self, name: str, changed: Model) -> Array | None:
-        """Return what a model makes in the axes of the file; None where the shape is another."""
+        """Return a gradient of a model in the shape of the file; None if it has another one."""
         made, shape = np.asarray(changed[name]), self.files[name].shape
         if self.found[name].errors is not None:
             return made if made.shape == shape else None
@@ -132,7 +131,7 @@ class _Search:
         return made.reshape(shape) if alike else None
 
     def _tolerance(self, name: str, made: Array) -> Tolerance:
-        """Return what is tolerated beside what a model makes: larger numbers round by more."""
+        """Return the tolerance of a gradient of a model, in proportion to its size."""
         own = self.found[name].tolerance
         sizes = [root_mean_square(a[np.isfinite(a)]) for a in (made, self.model[name])]
         times = max(1.0, sizes[0] / sizes[1]) if sizes[1] else 1.0
@@ -140,7 +139,7 @@ class _Search:
         return replace(own, absolute=times * own.absolute, rms=rms)
 
     def _left(self, name: str, made: Array, mistake: Mistake) -> tuple[float, float, float] | None:
-        """Return what one file leaves of the tolerance, at most, and the bits that it brings."""
+        """Return the rms left, in tolerances, the largest error, and bits of evidence."""
         file, right, tolerance = self.files[name], self.model[name], self._tolerance(name, made)
         if right.shape != file.shape:
             right = np.full_like(file, np.nanmean(file))
@@ -165,7 +164,7 @@ class _Search:
         return left.rms / usual, float(left.error.max()), bits
 
     def causes(self, fits: list[tuple[float, float, Mistake]]) -> Iterator[Cause]:
-        """Yield those about as good as the best one."""
+        """Yield the explanations about as good as the best."""
         least = min((share for share, *_ in fits), default=0.0)
         for share, error, mistake in sorted(fits, key=lambda item: item[0]):
             if share <= _EQUALLY_GOOD * least + _ROUNDING:
@@ -176,8 +175,3 @@ class _Search:
                     outputs=tuple(self.found),
                     error=error,
                 )
-
-
-def _changes(one: Pipeline, other: Pipeline) -> set[str]:
-    """Return the stages in which two pipelines differ."""
-    return {name for name, stage in vars(one).items() if vars(other)[name] is not stage}

@@ -53,10 +53,6 @@ def _unnormalised(model: Model, delta: Array) -> Array:
     return np.asarray(delta * np.exp(model["lse"] - np.where(np.isfinite(top), top, 0)))
 
 
-def _other_delta(model: Model, moved: Callable[[Array, int], Array], axis: int) -> Model:
-    return model.through(lambda delta: moved(delta, axis), "delta")
-
-
 def _other_lse(model: Model, stage: str, value: Any) -> Model:
     plain = model.by(model["forward"].but(**{stage: value}), "forward")
     return model.but(lse=lambda _: plain["lse"])
@@ -81,7 +77,7 @@ def _first_offset(model: Model) -> Model:
 
 
 def _gathered(model: Model, of: Callable[[Array], Array]) -> Model:
-    """Make one of the rows (B, G, ·, S, D) of heads that share a key head."""
+    """Combine the query heads of a key head, (B, G, ·, S, D), by another function than the sum."""
     return model.but(gathered=lambda _: of)
 
 
@@ -117,12 +113,8 @@ def _as_wide(model: Model, made: Array) -> Array:
 Stored = Callable[[Array], Array]
 
 
-def _rounded(model: Model, stored: Stored, steps: tuple[str, ...]) -> Model:
-    return model.through(stored, *steps)
-
-
 def _rounded_keys(model: Model, stored: Stored) -> Model:
-    """Round keys that are multiplied with the scale before the exponential."""
+    """Round the keys that were multiplied with the scale."""
     scale = model["backward"].scale
     change = "key", lambda _, key: stored(key * scale) / scale
     rounded = model.by(model["backward"].then("operands", change), "backward")
@@ -149,7 +141,7 @@ def _in_tf32(model: Model) -> Model:
 
 
 def _dropped(model: Model, backward: str) -> Model:
-    """Drop weights: those that are 0 in the weights that are judged beside the gradients."""
+    """Drop the weights that are 0 in the weights beside the gradients."""
     found, weights = model["outputs"].get("weights"), model["weights"]
     if found is None or found.shape != weights.shape or not found.any():
         return model
@@ -169,7 +161,7 @@ def _sinks_of_one(model: Model, at: int) -> Model:
 
 
 def _bias_of_one(model: Model, at: int) -> Model:
-    """Return the gradient of the bias from one part of the first axis along which it is shared."""
+    """Keep one part of the first axis along which the bias is shared, instead of the sum."""
 
     def step(m: Model) -> Array:
         sizes = zip(m.problem.shape, np.asarray(m.problem.bias).shape, strict=True)
@@ -180,12 +172,8 @@ def _bias_of_one(model: Model, at: int) -> Model:
     return model.but(dbias=step)
 
 
-def _blind_nan(model: Model, weights: Array) -> Array:
-    return np.where(np.isneginf(model["lse"]), np.nan, weights)
-
-
 def _hidden_nan(model: Model, name: str) -> Model:
-    """Let what stands in hidden places be NaN, and be multiplied with 0."""
+    """Put NaN where nothing is seen; it is multiplied with 0."""
     of_keys = name in ("key", "value")
     seen = np.broadcast_to(model.run.seen, model.problem.shape)
     seen = np.expand_dims(seen.any(axis=(1, 2) if of_keys else 3), (1, 3) if of_keys else 3)
@@ -208,8 +196,10 @@ ROWS.family("scale_missing_in_{}", partial(_rescaled, power=-1.0), factors)
 ROWS.family("scale_twice_in_{}", partial(_rescaled, power=1.0), factors)
 ROWS.add("delta_missing", lambda m: m.through(np.zeros_like, "delta"))
 ROWS.add("delta_unnormalised", lambda m: m.then(delta=_unnormalised))
-ROWS.family("delta_of_{}_batch_entry", partial(_other_delta, axis=0), _MOVED)
-ROWS.family("delta_of_{}_head", partial(_other_delta, axis=1), _MOVED)
+ROWS.family(
+    "delta_of_{}_batch_entry", lambda m, move: m.through(lambda d: move(d, 0), "delta"), _MOVED
+)
+ROWS.family("delta_of_{}_head", lambda m, move: m.through(lambda d: move(d, 1), "delta"), _MOVED)
 ROWS.add("dlse_ignored", lambda m: m.then(delta=lambda m, d: d + m["dlse"]))
 ROWS.add("dlse_added", lambda m: m.then(delta=lambda m, d: d + 2 * m["dlse"]))
 ROWS.family("{}_missing_in_backward", _missing, (*_RULES, "bias", "alibi", "softcap", "rope"))
@@ -231,9 +221,11 @@ for which in _ENDS:
     ROWS.family(f"dkey_of_{which}_block_of_{{}}_only", of_queries, _SIZES)
 ROWS.add("value_columns_beyond_the_key_ignored", _few_columns)
 ROWS.add("dvalue_columns_beyond_the_key_missing", lambda m: m.then(dvalue=_as_wide))
-ROWS.family("backward_weights_in_{}", partial(_rounded, steps=("factor",)), _SHORT)
-ROWS.family("dscores_in_{}", partial(_rounded, steps=("draw",)), _SHORT)
-ROWS.family("weights_and_dscores_in_{}", partial(_rounded, steps=("factor", "draw")), _SHORT)
+ROWS.family("backward_weights_in_{}", lambda m, stored: m.through(stored, "factor"), _SHORT)
+ROWS.family("dscores_in_{}", lambda m, stored: m.through(stored, "draw"), _SHORT)
+ROWS.family(
+    "weights_and_dscores_in_{}", lambda m, stored: m.through(stored, "factor", "draw"), _SHORT
+)
 ROWS.family("scaled_keys_in_{}", _rounded_keys, _SHORT)
 ROWS.family("sums_in_{}", _rounded_sums, _SHORT)
 ROWS.add("factors_in_tf32", _in_tf32)
@@ -249,7 +241,10 @@ ROWS.family("dsinks_of_{}_query_only", _sinks_of_one, _ENDS)
 ROWS.add("dsinks_not_summed", lambda m: m.but(dsinks=lambda m: m["sink_terms"]))
 ROWS.add("dbias_not_summed", lambda m: m.but(dbias=lambda m: m["dscores"]))
 ROWS.family("dbias_of_{}_part_only", _bias_of_one, _ENDS)
-ROWS.add("nan_from_queries_without_keys", lambda m: m.then(weights=_blind_nan))
+ROWS.add(
+    "nan_from_queries_without_keys",
+    lambda m: m.then(weights=lambda m, w: np.where(np.isneginf(m["lse"]), np.nan, w)),
+)
 ROWS.family("nan_from_hidden_{}", _hidden_nan, _HIDDEN)
 ROWS.family("mean_over_{}", _mean, ("elements", "queries", "batch_entries"))
 ROWS.family("loss_scale_{}_not_undone", _times, [2**n for n in range(1, 25)])
