@@ -35,14 +35,15 @@ __all__ = ["EQUATIONS", "FITTINGS", "SHOWN", "whole_counts"]
 _MOST_KEYS, _MOST_COUNTS = 1024, 64
 # So many equations for each key or page, at least.
 EQUATIONS = 2
-# A key whose part in all equations together is less than so many errors tells nothing of its count.
+# A key determines its count if its coefficients are larger than so many errors, and than a share of
+# the largest; how near to a whole number a count must be.
 _TELLING, _NEAR, _LOSS = 30.0, 0.1, 1e-6
-# Where values are nearly linearly dependent, the context no longer determines the weights; a weight
-# that is less is as good as 0, as a share of what is tolerated.
+# A context determines its weights if the singular values of the values differ by no more. Weights
+# below this share of the tolerance count as 0.
 _DEPENDENT, _NOTHING = 1e-3, 1 / 32
-# Weights that say that a mask is no accident.
+# The fewest weights that another mask must explain.
 _LEAST_WEIGHTS = 4
-# Somebody chose the share that is dropped; less than this is rounding error.
+# A smaller share of dropped weights is rounding error.
 _LEAST_SHARE = 1e-3
 
 
@@ -237,8 +238,7 @@ FITTINGS = (
     at_first(counted_keys, "counted_keys"),
     Fitting(partial(dropout, scaled=True), of_part=True),
 )
-# Made of everything that the weights of the files show: they explain much, but say little. The
-# mask of one head may be something else in the others.
+# These use every weight of the files, so they explain much and say little.
 SHOWN = (
     Fitting(another_mask, needs_of("another_mask"), of_part=True),
     Fitting(partial(dropout, scaled=False), of_part=True),

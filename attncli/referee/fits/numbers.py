@@ -166,7 +166,7 @@ def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mist
     if not np.linalg.norm(far(numbers)) <= _MOST_LEFT * errors.total(case.pipe):
         return None
     usual = np.full(errors.count, right) if quantity.usual is None else quantity.usual(own)
-    known = [usual] if quantity.axes else []
+    known = [usual] if quantity.axes else [np.zeros(1)]
     single = all(map(PRECISIONS["float32"].holds, case.files.values()))
     roundings = (_OF_SINGLE if single else _OF_DOUBLE) * math.sqrt(len(case.files) / errors.count)
     return _mistake(quantity, _few_digits(numbers, far, roundings, known), right, usual)

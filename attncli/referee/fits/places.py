@@ -30,9 +30,9 @@ __all__ = ["FITTINGS"]
 
 # The batch entry and the head that each head of each batch entry reads or is, (B, H) each.
 Places = tuple[Ints, Ints]
-# Ways to move batch entries and heads, each an evaluation; heads of all batch entries.
+# The most evaluations for one input; the most heads of all batch entries together.
 _MOST_MOVES, _MOST_HEADS = 64, 128
-# Rows or columns of an output, and numbers of each that are compared.
+# The most rows or columns of an output; how many numbers of each are compared.
 _MOST_LINES, _MOST_NUMBERS = 4096, 64
 
 

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["FITTINGS", "SCALE"]
 
-# Of a factor with few digits.
+# How near to ln 2 a factor must be to be called so.
 _NEAR = 5e-3
-# What is added to all numbers is one number where it differs by such a share of itself.
+# A vector whose elements differ by a smaller share is told as one number.
 _ALIKE = 0.01
-# Components of a head that one part or one block may hold.
+# Parts of a head, and sizes of blocks, behind which components may be cut off.
 _PARTS, _BLOCKS = 32, (16, 64)
-# Positions that queries are off.
+# All smaller numbers of positions are tried, and a few larger ones.
 _NEAR_STEPS = 64
-# Of argmax, and of top-k.
+# How many keys argmax or top-k may keep.
 _COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 

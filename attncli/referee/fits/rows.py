@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FITTINGS", "SLACK", "TYPICAL", "Rows", "as_good", "shown_by"]
 
-# Most errors are this small a share of what is tolerated; those of a row of few keys may be so
-# large.
+# A typical error, and the largest error of a row with few keys, in tolerances.
 TYPICAL, SLACK = 1 / 8, 8.0
-# What differences of running sums lose.
+# The relative error of differences of running sums.
 _LOST = 1e-10
-# Rows of a batch entry, or of a sequence, that are looked at; columns of random values.
+# How many rows of a batch entry or a sequence are compared; columns of random values.
 _ROWS, _COLUMNS = 8, 32
-# Numbers that come so much nearer differ only by keys with next to no weight.
+# Errors within this factor differ only by keys that have hardly any weight.
 _AS_GOOD = 1.05
 # Tokens up to which their sequences are listed as an option.
 _LISTED = 64

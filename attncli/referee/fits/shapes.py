@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations, product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FITTINGS", "nan_rows_told"]
 
-# What few numbers have in common says nothing of the rest. The bits that it takes to tell the ends
-# of a few axes.
+# The fewest numbers that file and answer must share; the bits that it takes to choose a part.
 _LEAST, _CHOICE = 4, 4.0
-# Axes whose lengths may differ at once; batch entries and heads that one may be.
+# The most axes whose lengths differ; the most indices of missing axes that are tried.
 _MOST_AXES, _MOST_PARTS = 2, 4096
 
 
@@ -86,35 +85,29 @@ def _cuts(letters: str, right: tuple[int, ...], file: tuple[int, ...]) -> Iterat
     """Yield the parts that they may share: ends of axes, or one index of missing axes."""
     axes = range(len(right))
     if len(file) == len(right):
-        other = [at for at in axes if right[at] != file[at]]
-        if 1 <= len(other) <= _MOST_AXES:
-            yield from _ends(right, file, other)
+        if 1 <= sum(right[at] != file[at] for at in axes) <= _MOST_AXES:
+            yield from _ends(right, file)
         return
     for lost in combinations(axes, max(0, len(right) - len(file))):
         rest = tuple(right[at] for at in axes if at not in lost)
         few = math.prod(right[at] for at in lost) <= _MOST_PARTS
         if rest == file and few and {letters[at] for at in lost} <= set("bhs"):
             # Of queries, the first or the last one may be all there is.
-            ends = (
-                range(0, right[at], max(1, (right[at] - 1) * (letters[at] == "s"))) for at in lost
-            )
-            for places in product(*ends):
-                own: list[slice | int] = [slice(None)] * len(right)
-                for at, place in zip(lost, places, strict=True):
-                    own[at] = place
-                yield _Cut(tuple(own), (slice(None),) * len(file))
+            steps = (max(1, right[at] - 1) if letters[at] == "s" else 1 for at in lost)
+            some = (range(0, right[at], step) for at, step in zip(lost, steps, strict=True))
+            for places in product(*some):
+                own: dict[int, Any] = dict(zip(lost, places, strict=True))
+                answer = tuple(own.get(at, slice(None)) for at in axes)
+                yield _Cut(answer, (slice(None),) * len(file))
 
 
-def _ends(right: tuple[int, ...], file: tuple[int, ...], other: list[int]) -> Iterator[_Cut]:
-    for ends in product((False, True), repeat=len(other)):
-        answer: list[slice | int] = [slice(None)] * len(right)
-        rest: list[slice | int] = [slice(None)] * len(right)
-        for at, last in zip(other, ends, strict=True):
-            few, many = sorted((right[at], file[at]))
-            start = many - few if last else 0
-            longer = answer if right[at] == many else rest
-            longer[at] = slice(start, start + few)
-        yield _Cut(tuple(answer), tuple(rest))
+def _ends(right: tuple[int, ...], file: tuple[int, ...]) -> Iterator[_Cut]:
+    def part(length: int, other: int, last: bool) -> slice:  # noqa: FBT001
+        start = length - other if last else 0
+        return slice(start, start + other) if length > other else slice(None)
+
+    for ends in product((False, True), repeat=len(right)):
+        yield _Cut(tuple(map(part, right, file, ends)), tuple(map(part, file, right, ends)))
 
 
 def _index(own: tuple[slice | int, ...]) -> str:

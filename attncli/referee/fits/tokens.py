@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FITTINGS"]
 
-# Keys of a page, the most first; keys of all batch entries together.
+# Sizes of pages, the largest first; the most keys of all batch entries together.
 _SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
-# Of a page of zeros: keys, as all pairs of them are its ends; pairs that are worked out; and what
-# is told instead of something simpler leaves so much less.
+# The most keys among which a page of zeros is looked for; how many pairs of its ends are computed
+# exactly; how many times less keys or values alone must leave, to be told instead of both.
 _MOST_ENDS, _NEAREST, _NEARER = 1024, 64, 2.0
 _KINDS = (("key", "value"), ("key",), ("value",))
 # The batch entry and the key that is read at each place of a batch entry, (S,) each.

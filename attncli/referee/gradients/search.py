@@ -36,10 +36,10 @@ __all__ = ["diagnose"]
 
 # Scores of a problem on which mistakes are tried.
 _MOST_CELLS = 2**22
-# What a mistake may leave of the error, as root mean square; and how much worse than the best one
-# another may be that is told beside it, and what is nothing, in units of the tolerance.
+# The share of the error that a mistake may leave; a mistake that leaves no more than so many times
+# what the best one leaves is told beside it, and so is one within a share of the tolerance.
 _MOST_LEFT, _EQUALLY_GOOD, _ROUNDING = 0.4, 1.5, 0.05
-# What a mistake may leave of the error that only rounds.
+# The share of the error that a mistake may leave which changes only roundings.
 _ROUGHLY_LEFT = 0.2
 # A backward pass costs about so many times what the evaluation of its scores does.
 _COST = 5
