@@ -39,20 +39,20 @@ class DoesNotApplyError(Exception):
 
 
 def require(*conditions: object) -> None:
-    """Go on where all conditions are true."""
+    """Go on if all conditions are true."""
     if not all(conditions):
         raise DoesNotApplyError
 
 
 def given(value: T | None) -> T:
-    """Return what the pipeline has; go on only where it has it."""
+    """Return the value; go on only if there is one."""
     if value is None:
         raise DoesNotApplyError
     return value
 
 
 def altered(pipe: Pipeline, stage: str, make: Callable[[Any], Any]) -> Pipeline:
-    """Make a stage of what it was, where the pipeline has it; it has to become another one."""
+    """Change a stage that the pipeline has, and require that it becomes another one."""
     own = given(getattr(pipe, stage))
     made = given(make(own))
     require(not np.array_equal(made, own) if isinstance(made, np.ndarray) else made != own)
@@ -68,13 +68,13 @@ def without(pipe: Pipeline, name: str) -> Pipeline:
 
 
 def ruled(pipe: Pipeline, name: str, seen: Callable[[Run, Bools], Bools]) -> Pipeline:
-    """Take another rule, made of the right one and of the indices."""
+    """Replace a rule by one made of it and of the indices."""
     own = given(pipe.rules.get(name))
     return pipe.with_rule(name, lambda run: seen(run, run.called(own)))
 
 
 def softmaxed(pipe: Pipeline, change: Softmax) -> Pipeline:
-    """Take other weights and another lse, made of the scores, the right weights and their lse."""
+    """Replace weights and lse; the change gets the scores, the right weights and their lse."""
     own = pipe.softmax
     return pipe.but(softmax=lambda run, scores: change(run, scores, *own(run, scores)))
 
@@ -87,7 +87,7 @@ def after(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
 def written(
     pipe: Pipeline, name: str, make: Callable[[Run, Outputs], Array], stage: str = "finish"
 ) -> Pipeline:
-    """Write something else for an output, before the output projection or behind it."""
+    """Replace an output, before its projection or behind it."""
 
     def finish(run: Run, made: Outputs) -> Outputs:
         return {**made, name: make(run, made)} if name in made else made

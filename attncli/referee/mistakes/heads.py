@@ -31,13 +31,11 @@ _INPUTS = ("query", "key", "value")
 def _inputs(
     pipe: Pipeline, change: Callable[[Array], Array], names: Iterable[str] = _INPUTS
 ) -> Pipeline:
-    """Change some inputs alike."""
     there = {n: getattr(pipe, n) for n in names if getattr(pipe, n) is not None}
     return pipe.but(**{name: change(array) for name, array in there.items()})
 
 
 def _finished(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
-    """Change the context before its projection."""
     return written(pipe, "context", lambda _, made: change(made["context"]))
 
 
@@ -49,7 +47,7 @@ def _flip(array: Array) -> Array:
 
 
 def _along(pipe: Pipeline, *axes: int) -> Pipeline:
-    """Exchange the sequence for another axis, and the context's back."""
+    """Exchange the sequence axis for another axis, and back in the context."""
     made = _inputs(pipe, lambda array: array.transpose(axes))
     batch, heads, queries, keys = made.shape
     require(len(made.key) == batch, heads % made.key.shape[1] == 0, keys > 1)
@@ -79,7 +77,7 @@ def _heads_first(problem: Problem) -> str:
 
 
 def _joined(heads: int, array: Array) -> Array:
-    """Return (B, H, S, D) as (B, heads, S, ·): the same packed width, cut into other heads."""
+    """Cut the packed width of (B, H, S, D) into another number of heads."""
     batch, _, rows, _ = array.shape
     return _flip(_flip(array).reshape(batch, rows, heads, -1))
 
@@ -89,10 +87,10 @@ def _usual_scale(problem: Problem) -> bool:
 
 
 def _cut_into(pipe: Pipeline, heads: int) -> Pipeline:
-    """Cut all widths into so many heads, where no rule depends on the head."""
+    """Cut all widths into another number of heads, where no rule depends on the head."""
     layout, problem, count = pipe.problem.layout, pipe.problem, pipe.query.shape[1]
     arrays = [array for array in (pipe.query, pipe.key, pipe.value) if array is not None]
-    # Other outputs of heads that the layout does not know would have no axis for them.
+    # Other outputs than the context would have no axis for these heads.
     require(layout.packed or not pipe.file.names - {"context"}, "h" not in layout.axes)
     require(heads != count == pipe.key.shape[1], pipe.rope is None, pipe.score == "dot")
     require(pipe.sinks is None, "alibi" not in pipe.terms)
@@ -137,7 +135,6 @@ def _reshaped(pipe: Pipeline, *names: str, back: bool = False) -> Pipeline:
 
 
 def _some_reshaped(pipe: Pipeline, *names: str, back: bool = False) -> Pipeline:
-    """Do so where each of these inputs becomes another one."""
     require(all(min(given(getattr(pipe, name)).shape[1:3]) > 1 for name in names))
     return _reshaped(pipe, *names, back=back)
 
@@ -155,14 +152,12 @@ def _uninterleaved(array: Array) -> Array:
 
 
 def _cut(pipe: Pipeline, *where: str) -> Pipeline:
-    """Interleave heads where they are cut from a width, joined, or both."""
     require(pipe.problem.layout.packed, pipe.query.shape[1] > 1)
     made = _inputs(pipe, _interleaved) if "in" in where else pipe
     return _finished(made, _uninterleaved) if "out" in where else made
 
 
 def _tiled(pipe: Pipeline, *names: str) -> Pipeline:
-    """Let query head h read head h mod G of some inputs."""
     groups = pipe.key.shape[1]
     require(groups not in (1, pipe.shape[1]), pipe.value is not None or len(names) > 1)
     heads = np.indices(pipe.shape[:2])[1] % groups
@@ -202,11 +197,11 @@ ROWS.family(
 
 
 def _fused(pipe: Pipeline, axis: int, order: str) -> Pipeline:
-    """Cut a product of (q, k, v), or with axis 3 of heads with theirs, in another order."""
+    """Cut a product of (q, k, v), or of each head's (q, k, v), in another order."""
     arrays = [given(getattr(pipe, name)) for name in _INPUTS]
     batch, heads, rows, width = pipe.query.shape
     require(all(array.shape == pipe.query.shape for array in arrays))
-    # One head is in one order only, and of three heads another one is the same.
+    # Some orders are the same for one head, and for three.
     require(heads > 1 or (axis, order) == (2, "blhd3"), heads != 3 or order != "bl3hd")
     lengths = {"b": batch, "l": rows, "h": heads, "3": 3, "d": width}
     product = np.stack([_flip(array) for array in arrays], axis=axis)

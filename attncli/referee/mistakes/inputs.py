@@ -25,7 +25,7 @@ __all__ = ["ROWS", "emptied", "own_places"]
 ROWS = Rows()
 
 _INPUTS = ("query", "key", "value")
-# Numbers of a product that is made of all batch entries.
+# The largest product of the keys of all batch entries.
 _MOST_NUMBERS = 2**24
 
 
@@ -33,7 +33,7 @@ _MOST_NUMBERS = 2**24
 
 
 def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
-    """Return how three files are given in another order; embeddings have no such files."""
+    """Say how files are given in another order; embeddings have none."""
     letters = " ".join(name[0].upper() for name in order)
     return (
         "" if problem.made_from is not None else f"give query, key and value in the order {letters}"
@@ -41,14 +41,14 @@ def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
 
 
 def _taken(pipe: Pipeline, *order: str) -> Pipeline:
-    """Take these for query, key and value, where they have the same shape."""
+    """Take these inputs for query, key and value, if they have the same shape."""
     # Where nothing depends on positions, there may be more queries or fewer.
     free = not pipe.rules and not pipe.terms and pipe.rope is None
     made = {}
     for target, source in zip(_INPUTS, order, strict=True):
         if source != target:
             own, made[target] = given(getattr(pipe, target)), given(getattr(pipe, source))
-            # Other values make a context of another width.
+            # The width of the values may differ.
             loose = {"value": 3, "query": 2 if free else None}.get(target)
             same = [n == m for n, m in zip(made[target].shape, own.shape, strict=True)]
             require(all(equal or axis == loose for axis, equal in enumerate(same)))
@@ -77,7 +77,6 @@ ROWS.family(
 
 
 def _reshaped(pipe: Pipeline, name: str) -> Pipeline:
-    """Take the rows (S, D) of a matrix, one by one, for those of (D, S)."""
     array = given(getattr(pipe, name))
     *lead, keys, width = array.shape
     require(name != "key" or pipe.rope is None, keys > 1, width > 1)
@@ -87,7 +86,7 @@ def _reshaped(pipe: Pipeline, name: str) -> Pipeline:
 def _moved(
     pipe: Pipeline, places: Callable[[Ints], Ints], *names: str, beyond: int = 1
 ) -> Pipeline:
-    """Take rows of other places, of more than so many."""
+    """Read rows from other places, where there are more rows than a number."""
     made = {}
     for name in names:
         array = given(getattr(pipe, name))
@@ -99,12 +98,10 @@ def _moved(
 
 
 def _has_places(pipe: Pipeline) -> bool:
-    """Whether anything asks where tokens stand."""
     return bool(pipe.rules or pipe.terms or pipe.rope is not None)
 
 
 def _new_first(pipe: Pipeline) -> Pipeline:
-    """Put the keys and values of the queries' own tokens before those of the cache."""
     new, count = pipe.problem.shape[2:]
     require(new < count)
     return _moved(pipe, lambda at: (at - new) % count, "key", "value", beyond=2)
@@ -112,7 +109,7 @@ def _new_first(pipe: Pipeline) -> Pipeline:
 
 ROWS.add("key_reshaped", _reshaped, "key")
 ROWS.add("value_reshaped", _reshaped, "value")
-# Where keys and values get out of step: in words, and by places from 0 on.
+# The end of the name and words, and the places that are read.
 _STEPS: dict[tuple[str, str], Callable[[Ints], Ints]] = {
     ("late", "before it, the ends joined"): lambda at: (at - 1) % len(at),
     ("late_by_one", "before it; the first has its own"): lambda at: np.maximum(at - 1, 0),
@@ -134,7 +131,7 @@ ROWS.add("new_keys_before_the_cache", _new_first, when=_has_places)
 
 
 def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
-    """Return the pipeline with zeros in some rows of key, value or both."""
+    """Write zeros to some rows of key, value or both."""
     made = {}
     for name in names:
         made[name] = getattr(pipe, name).copy()
@@ -186,13 +183,12 @@ def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
 
 
 def _of_first(pipe: Pipeline, axis: int) -> Pipeline:
-    """Let all read the keys and values of the first along an axis."""
     value = None if pipe.value is None else np.take(pipe.value, [0], axis=axis)
     return pipe.but(key=first_of(pipe.key, axis), value=value)
 
 
 def _packed(pipe: Pipeline) -> Pipeline:
-    """Let the queries of an entry see all real keys, or under the causal rule all earlier ones."""
+    """Let queries see the real keys of all batch entries; causal ones, all earlier keys."""
     lengths = lengths_of(pipe.problem)
     batch, heads, queries, _ = pipe.shape
     require(len(pipe.key) > 1, batch * heads * queries * sum(lengths) <= _MOST_NUMBERS)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array
     from attncli.referee.pipeline import Pipeline
 
-    # Each part's lse and largest score (..., parts) in, by what its weights are multiplied out.
+    # Each part's lse and row max (..., parts) in, the factor of its weights out.
     Share = Callable[[Array, Array], Array]
 
 __all__ = ["ROWS"]
 
 ROWS = Rows()
 
-# Keys that are taken at once: one, or a block.
+# How many keys an online softmax reads at once.
 ONLINE_SIZES = (1, 4, *SIZES)
 _PARTS = (2, 3, 4, 8)
 
@@ -38,14 +38,14 @@ _PARTS = (2, 3, 4, 8)
 
 
 def _lost(pipe: Pipeline, size: int, *, end: str) -> Pipeline:
-    """Leave out a block of keys at one end; the last one may be incomplete."""
+    """Leave out a block at one end; the last block may be shorter."""
     last = (pipe.shape[3] - 1) // size * size
     require(last)
     return pipe.with_rule("block", lambda run: run.j < last if end == "last" else run.j >= size)
 
 
 def _filled_up(pipe: Pipeline, block: int) -> Pipeline:
-    """Count the keys of zeros that fill the last block: each has the score 0, as a sink of 0."""
+    """Count the zeros that fill the last block: each has score 0, as a sink of 0 has."""
     extra = -pipe.shape[3] % block
     require(extra)
     known = np.full(pipe.shape[1], -np.inf) if pipe.sinks is None else pipe.sinks
@@ -67,7 +67,7 @@ ROWS.add("first_key_lost", partial(_lost, end="first"), 1)
 
 # A causal mask that is applied block by block.
 
-# Places of queries and keys, and the size of blocks, in; what is seen, out.
+# Positions of queries and keys, and the size of blocks, in; visible keys, out.
 _SEEN: dict[str, Callable[[Any, Any, int], Any]] = {
     "causal_by_blocks_of_{}": lambda i, j, size: j < i // size * size + size,
     "causal_within_blocks_of_{}": lambda i, j, size: j % size <= i % size,
@@ -78,12 +78,11 @@ _SEEN: dict[str, Callable[[Any, Any, int], Any]] = {
 
 
 def _queries(run: Run) -> Array:
-    """Return where the queries of a part stand."""
+    """Return the positions of the queries."""
     return run.i + run.by_entry(run.pipe.offsets)
 
 
 def _causal_as(pipe: Pipeline, size: int, *, name: str) -> Pipeline:
-    """Take another causal rule, of more keys than a block has."""
     require(pipe.shape[3] > size)
     # Of a single query it is rather the last block that is lost.
     require(pipe.shape[2] > 1 or not name.endswith("lost"))
@@ -91,13 +90,12 @@ def _causal_as(pipe: Pipeline, size: int, *, name: str) -> Pipeline:
 
 
 def _zeros_to_the_end(pipe: Pipeline, size: int) -> Pipeline:
-    """Give the hidden keys of the block on the diagonal the score 0."""
+    """Give hidden keys in the block on the diagonal the score 0."""
     wider, own = _causal_as(pipe, size, name="causal_by_blocks_of_{}"), pipe.rules["causal"]
     return wider.with_step("zeros", lambda run, scores: scores * run.called(own), before="hide")
 
 
 def _diagonal_twice(pipe: Pipeline, size: int) -> Pipeline:
-    """Count the keys of the block on the diagonal twice."""
     require("causal" in pipe.rules, pipe.shape[3] > size)
 
     def again(run: Run, scores: Array) -> Array:
@@ -117,7 +115,7 @@ ROWS.family("diagonal_block_of_{}_twice", _diagonal_twice, SIZES)
 
 
 class _Running:
-    """What an online softmax knows: scores, the largest of a block, of those so far, and of all."""
+    """The state of an online softmax: scores, and maxima of a block, so far, and of all keys."""
 
     def __init__(self, run: Run, scores: Array, block: int) -> None:
         keys = scores.shape[-1]
@@ -132,21 +130,21 @@ class _Running:
 
     @property
     def stale(self) -> Array:
-        """Exponentials beside the largest score so far, which are never rescaled."""
+        """Exponentials relative to the row max so far, never rescaled."""
         return exponentials(self.scores, self.then)
 
     @property
     def alone(self) -> Array:
-        """Exponentials beside the largest score of the block."""
+        """Exponentials relative to the maximum of the block."""
         return exponentials(self.scores, self.own)
 
     def factors(self, times: float = 1) -> Array:
-        """By what exponentials beside the largest score so far are rescaled in the end."""
+        """Return the factors that rescale stale exponentials to the final row max."""
         return exponentials(times * self.then, times * self.last)
 
 
 def _late(known: _Running, *, first_lost: bool) -> Array:
-    """Rescale a block by the maximum before it, which the first one has none of: exp(−∞) is 0."""
+    """Rescale a block by the row max before it; the first block has none, and may be lost."""
     first = known.then[..., : known.block]
     first = np.full_like(first, -np.inf) if first_lost else first
     before = np.concatenate([first, known.then[..., : -known.block]], axis=-1)
@@ -155,11 +153,11 @@ def _late(known: _Running, *, first_lost: bool) -> Array:
 
 def _divided_each_time(known: _Running) -> Array:
     sums = np.add.reduceat(known.fresh, known.starts, axis=-1).cumsum(-1) + known.sink
-    # Beside the largest score of all these are smaller than beside that of their time.
+    # Relative to the row max so far, not to the final one.
     sums = sums * exponentials(known.last, known.then[..., known.starts])
     later = np.cumprod(np.where(sums == 0, 1, sums)[..., ::-1], axis=-1)[..., ::-1]
     each = np.repeat(later, known.block, axis=-1)[..., : known.fresh.shape[-1]]
-    # The right denominator divides what is divided already.
+    # The weights are divided once more by the right row sum.
     return np.asarray(known.fresh / each * (known.fresh.sum(-1, keepdims=True) + known.sink))
 
 
@@ -171,7 +169,7 @@ def _last(known: _Running) -> Array:
 def _online(
     pipe: Pipeline, block: int, *, share: Callable[[_Running], Array], sums: str, least: int = 1
 ) -> Pipeline:
-    """Take other exponentials in the sum of the values, in the denominator, or in both sums."""
+    """Use other exponentials for the sum of values, for the row sum, or for both."""
     keys = pipe.shape[3]
     require(least <= block < keys)
     if share is _last and sums == "values":
@@ -189,7 +187,7 @@ def _online(
     return pipe.but(softmax=softmax)
 
 
-# What goes into which sum, in blocks of how many keys at least.
+# Exponentials, the sums that they go into, and the least size of blocks.
 _ONLINE: dict[str, tuple[Callable[[_Running], Array], str, int]] = {
     "own_maxima": (lambda known: known.alone * known.factors(), "both", 1),
     "context_beside_own_maxima": (lambda known: known.alone * known.factors(), "values", 2),
@@ -219,7 +217,7 @@ for _name, (_share, _sums, _least) in _ONLINE.items():
 
 
 def _cuts(kind: str, count: int, keys: int) -> list[int]:
-    """Return where keys are cut: into so many parts, of which none is empty, or into blocks."""
+    """Return the first keys of all parts but the first: so many parts, or blocks of a length."""
     length = -(-keys // count) if kind == "parts" else count
     return [] if kind == "parts" and keys < count else list(range(length, keys, length))
 
@@ -229,7 +227,7 @@ _WAYS = _INTO | {(f"blocks_of_{n}", f"blocks of {n}"): ("blocks", n) for n in SI
 
 
 def _merged(pipe: Pipeline, kind: str, count: int, *, name: str) -> Pipeline:
-    """Give each part of the keys a softmax of its own, and merge the results."""
+    """Take a softmax of each part of the keys, and merge the results."""
     keys, share = pipe.shape[3], _MERGES[name]
     places = _cuts(kind, count, keys)
     # Of two parts, the one that is not left out is the one that is kept. A sink would have to be
@@ -254,7 +252,7 @@ def _merged(pipe: Pipeline, kind: str, count: int, *, name: str) -> Pipeline:
 
 
 def _gone(name: str, keys: int, places: list[int]) -> set[int]:
-    """Return how many keys are left out at either end."""
+    """Return the numbers of keys that are left out at either end."""
     if name.endswith("kept"):
         return {keys - places[0], places[-1]}
     return {"first_lost": {places[0]}, "last_lost": {keys - places[-1]}}.get(name, set())
@@ -299,12 +297,12 @@ _MERGES: dict[str, Share] = {
     "first_lost": lambda lse, _: _all_but(lse, 0),
     "last_lost": lambda lse, _: _all_but(lse, -1),
 }
-# Of which parts the first keys alone are left: up to this cut.
+# Only the keys before this cut are left.
 _LEFT = {"first_kept": 0, "last_lost": -1}
 
 
 def _first_keys(name: str, words: tuple[str, str]) -> str | Callable[[Problem], str]:
-    """Return the option where only the first keys of a way to cut are left."""
+    """Return the option if only the first keys count."""
     if name not in _LEFT:
         return ""
     return with_first_keys(lambda keys: _cuts(*_WAYS[words], keys)[_LEFT[name]])
@@ -320,7 +318,7 @@ for _name in _MERGES:
 
 
 def _own_positions(pipe: Pipeline, kind: str, count: int) -> Pipeline:
-    """Let the first key of each part stand at 0: of causal rule, window, ALiBi and rope."""
+    """Count positions from the first key of each part in causal rule, window, ALiBi and rope."""
     keys = pipe.shape[3]
     edges = [0, *_cuts(kind, count, keys), keys]
     moved = {"causal", "window"} & pipe.rules.keys() | {"alibi"} & pipe.terms.keys()

@@ -60,7 +60,7 @@ def _stated(pipe: Pipeline, rule: str) -> Bools:
 
 
 def _as(pipe: Pipeline, rule: str, change: Callable[..., Bools], *parameters: Any) -> Pipeline:
-    """Take another mask, made of the one that is stated; it has to become another one."""
+    """Replace the mask of a rule by another one made of it."""
     own = _stated(pipe, rule)
     made = change(own, *parameters)
     require((made != own).any())
@@ -68,11 +68,11 @@ def _as(pipe: Pipeline, rule: str, change: Callable[..., Bools], *parameters: An
 
 
 def _repeated(pipe: Pipeline, rule: str, *, first: str) -> Pipeline:
-    """Let heads read the masks (B, 1, …) as they are where they are repeated in the wrong order."""
+    """Repeat masks (B, 1, …) over heads in the wrong order."""
     batch, heads = pipe.problem.shape[:2]
     mask, rows = _stated(pipe, rule), np.arange(batch * heads)
     require(len(mask) > 1, mask.shape[1] == 1, heads > 1)
-    # Over B·H rows each mask belongs H times in a row; over H·B rows, all masks one by one do.
+    # Rows B·H need each mask H times in a row; rows H·B need all masks in turn, H times.
     if first == "entries":
         places = (rows % batch).reshape(batch, heads)
     else:
@@ -81,7 +81,7 @@ def _repeated(pipe: Pipeline, rule: str, *, first: str) -> Pipeline:
 
 
 def _zeroed(pipe: Pipeline, rule: str) -> Pipeline:
-    """Read keys and values as zeros that a rule, the same for all queries, hides."""
+    """Read hidden keys and values as zeros, if the same keys are hidden from all queries."""
     mask = _stated(pipe, rule)
     require(mask.shape[1] in (1, pipe.key.shape[1]), (mask == mask[:, :, :1]).all())
     real = mask[:, :, 0, :, None]
@@ -90,14 +90,14 @@ def _zeroed(pipe: Pipeline, rule: str) -> Pipeline:
 
 
 def _on_queries(pipe: Pipeline, rule: str, *, too: bool) -> Pipeline:
-    """Read a rule on keys as one on queries, or as both."""
+    """Apply a rule on keys to queries, or to both."""
     require(pipe.problem.shape[2] == pipe.problem.shape[3])
     rows = table(_stated(pipe, rule).swapaxes(-1, -2))
     return ruled(pipe, rule, lambda run, own: run.called(rows) & own if too else run.called(rows))
 
 
 def _mirrored(mask: Bools) -> Bools:
-    """Take as many keys at the other end for padding, where it is padding of one side."""
+    """Hide as many keys at the other end, if padding is at one end."""
     changes = np.count_nonzero(mask[..., 1:] != mask[..., :-1], axis=-1)
     require(changes.max(initial=0) <= 1)
     return mask[..., ::-1]
@@ -153,7 +153,7 @@ ROWS.add("padding_on_the_left", _as, "kv_lengths", _mirrored)
 
 
 def _lengths(pipe: Pipeline, change: Callable[[Ints], Ints]) -> Pipeline:
-    """Change the lengths of the batch entries; rows that see no key have another name."""
+    """Change the lengths, but to 0 only where they are 0."""
     own = np.array(given(pipe.problem.visible.kv_lengths))
     made = np.clip(change(own), 0, pipe.problem.visible.keys)
     require((made != own).any(), not ((made == 0) & (own > 0)).any())
@@ -185,14 +185,14 @@ ROWS.add(
 
 
 def _numbered(pipe: Pipeline, change: Callable[[Array], Array], seen: Any = np.equal) -> Pipeline:
-    """Take other numbers of the sequences, or compare them otherwise."""
+    """Change or compare the segment numbers in another way."""
     segments = given(pipe.problem.visible.segment_ids)
     rule = measured(change(segments.queries), change(segments.keys), seen)
     return pipe.with_rule("segment_ids", rule)
 
 
 def _of_token_before(ids: Array, step: int) -> Array:
-    """Give each token the number of one before it; those at an end keep their own."""
+    """Give each token the segment of an earlier one; tokens at the end keep theirs."""
     return ids[:, np.clip(np.arange(ids.shape[1]) - step, 0, ids.shape[1] - 1)]
 
 
@@ -210,7 +210,7 @@ ROWS.family(
 
 
 def _placed(pipe: Pipeline, offsets: Offsets) -> Pipeline:
-    """Place causal rule and window at other offsets."""
+    """Move causal rule and window to other offsets."""
     visible, made = pipe.problem.visible, pipe
     require(_has_places(pipe), (np.array(offsets) != np.array(visible.offsets)).any())
     if visible.causal:
@@ -221,13 +221,12 @@ def _placed(pipe: Pipeline, offsets: Offsets) -> Pipeline:
 
 
 def _with_causal(pipe: Pipeline, offsets: Offsets) -> Pipeline:
-    """Add a causal rule that is not asked for."""
     require(not pipe.problem.visible.causal)
     return pipe.with_rule("causal", causal(offsets))
 
 
 def _all_at(pipe: Pipeline, offsets: Offsets) -> Pipeline:
-    """Place rules, ALiBi and the rotary embedding at other offsets."""
+    """Move rules, ALiBi and rope to other offsets."""
     problem, made = pipe.problem, _placed(pipe, offsets) if _has_places(pipe) else pipe
     if problem.rope is not None:
         made = made.but(query_positions=np.array(offsets)[:, None] + np.arange(problem.shape[2]))
@@ -238,18 +237,16 @@ def _all_at(pipe: Pipeline, offsets: Offsets) -> Pipeline:
 
 
 def _has_places(pipe: Pipeline) -> bool:
-    """Whether causal rule or window ask where queries stand."""
     return pipe.problem.visible.causal or pipe.problem.visible.window is not None
 
 
 def _has_positions_too(pipe: Pipeline) -> bool:
-    """Whether ALiBi or the rotary embedding ask it as well."""
     problem = pipe.problem
     return _has_places(pipe) and (problem.alibi_slopes is not None or problem.rope is not None)
 
 
 def _in_corner(pipe: Pipeline, corner: str) -> Offsets:
-    """Return the offsets of a corner, where it is another one than the first key."""
+    """Return the offsets of a corner, if that is not the first key."""
     visible, (_, _, queries, keys) = pipe.problem.visible, pipe.problem.shape
     if corner == "bottom_right":
         require(any(visible.bottom_right))
@@ -265,7 +262,7 @@ def _further(pipe: Pipeline, step: int) -> Offsets:
 
 
 def _of_part(pipe: Pipeline) -> Pipeline:
-    """Let the first query and the first key of a part stand at 0."""
+    """Count positions from the first query and the first key of a part."""
     shard = given(pipe.problem.shard)
     require(shard.query != shard.key)
     return _all_at(pipe, _further(pipe, shard.key - shard.query))
@@ -314,7 +311,6 @@ ROWS.add("causal_reversed", ruled, "causal", lambda run, _: distance_of(run) <= 
 
 
 def _windowed(pipe: Pipeline, change: Window) -> Pipeline:
-    """Take another window, made of the right one."""
     window = given(pipe.problem.visible.window)
     new = change(*window)
     require(new != window, all(side is None or side >= 0 for side in new))
@@ -341,7 +337,7 @@ def _symmetric(pipe: Pipeline) -> Pipeline:
 
 
 def _trimmed(pipe: Pipeline) -> Pipeline:
-    """Hide what lies before the window of the last query from all queries."""
+    """Hide keys before the last query's window from all queries."""
     window, queries = given(pipe.problem.visible.window), pipe.problem.shape[2]
     first = pipe.offsets + queries - 1 - given(window[0])
     require(queries > 1, first.max() > 0)
@@ -380,7 +376,7 @@ def _all(run: Run, rules: list[Rule]) -> Bools:
 
 
 def _joined(pipe: Pipeline, join: Callable[[Bools, Bools], Bools]) -> Pipeline:
-    """Make one rule of all rules on keys, of which there are several."""
+    """Join all rules on keys, if there are several."""
     names = _of_keys(pipe)
     require(len(names) > 1)
     rules = [pipe.rules[name] for name in names]
@@ -389,7 +385,7 @@ def _joined(pipe: Pipeline, join: Callable[[Bools, Bools], Bools]) -> Pipeline:
 
 
 def _meets_scores(pipe: Pipeline, rule: str, *, how: Any) -> Pipeline:
-    """Let a rule, as 0 and 1, be added to the scores or multiplied with them, and hide nothing."""
+    """Add a rule, as 0 and 1, to the scores or multiply them with it; hide nothing."""
     if rule == "all_rules":
         pipe, rule = _joined(pipe, np.logical_and), "joined"
     own = given(pipe.rules.get(rule))
@@ -401,7 +397,6 @@ def _meets_scores(pipe: Pipeline, rule: str, *, how: Any) -> Pipeline:
 
 
 def _after_softmax(pipe: Pipeline, fill: float) -> Pipeline:
-    """Hide keys among the weights."""
     require(pipe.rules)
     rules = list(pipe.rules.values())
     return pipe.but(rules={}).then(
@@ -410,7 +405,7 @@ def _after_softmax(pipe: Pipeline, fill: float) -> Pipeline:
 
 
 def _filled(pipe: Pipeline, sign: float) -> Pipeline:
-    """Hide keys by the number that the file holds, or by 1e-9 where that is told from 0."""
+    """Give hidden keys the file's large negative number, or its opposite, or 1e-9."""
     require(pipe.rules, sign > 0 or _of_keys(pipe), sign or pipe.file.resolution < _FINE)
     return pipe.but(fill=sign * pipe.file.fill or 1e-9)
 
@@ -425,11 +420,11 @@ ROWS.add("hidden_after_softmax", _after_softmax, 0.0)
 ROWS.add("filled_after_softmax", _after_softmax, -1e9)
 
 
-# What becomes of queries that see no key.
+# Queries that see no key.
 
 
 def _real(pipe: Pipeline) -> list[str]:
-    """Return the rules but that of padded queries, which stay away."""
+    """Return the names of all rules but query_lengths."""
     names = [name for name in pipe.rules if name != "query_lengths"]
     require(names)
     return names
@@ -440,7 +435,7 @@ def _nan(run: Run, _: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
 
 
 def _unmasked(pipe: Pipeline) -> Pipeline:
-    """Compute the rows that see nothing as if every key were seen; padded queries stay away."""
+    """Show every key to queries that see none; padded queries stay hidden."""
     hiding = {name: pipe.rules[name] for name in _real(pipe)}
     rules = list(hiding.values())
 
@@ -451,8 +446,8 @@ def _unmasked(pipe: Pipeline) -> Pipeline:
 
 
 def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -> Pipeline:
-    """Let rows that see nothing average the keys that are left to them."""
-    # Beside a large negative number a score has no digits, so all of these keys are equal.
+    """Let queries that see no key average some keys."""
+    # A score has no digits left beside a large negative number, so these keys count alike.
     names, inner = _real(pipe), pipe.softmax
 
     def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
@@ -468,13 +463,13 @@ def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -
 
 
 def _by_position(run: Run, names: list[str]) -> Bools | None:
-    """Return what causal rule, window and segments leave to each query; None without any."""
+    """Return the keys that causal rule, window and segments leave."""
     own = [name for name in names if name in ("causal", "window", "segment_ids")]
     return run.seen_by(*own) if own else None
 
 
 def _hidden_least(run: Run, names: list[str]) -> Bools | None:
-    """Return the keys of each query that the fewest rules hide; None of a single rule."""
+    """Return the keys that the fewest rules hide, if there are several rules."""
     if len(names) == 1:
         return None
     hidden = sum((~run.seen_by(name)).astype(np.int64) for name in names)
@@ -482,7 +477,6 @@ def _hidden_least(run: Run, names: list[str]) -> Bools | None:
 
 
 def _has_no_sinks(pipe: Pipeline) -> bool:
-    """Whether nothing keeps the denominator of a row that sees no key above zero."""
     return pipe.sinks is None and bool(pipe.rules)
 
 

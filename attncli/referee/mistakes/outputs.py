@@ -28,15 +28,15 @@ ROWS = Rows()
 
 _LN2 = math.log(2.0)
 _SEQUENCE_FIRST = ("shd", "bshd", "sbd", "sbhd")
-# How packed heads lie in memory, (B, L, H, ·) or (L, B, H, ·): to join them needs no other order.
+# The memory order of packed heads, (B, L, H, ·) or (L, B, H, ·).
 _IN_MEMORY = {"sd": (0, 2, 1, 3), "bsd": (0, 2, 1, 3), "sbd": (2, 0, 1, 3)}
 
 
-# The lse, made of the right one and of the largest score; the rest is ln Σ exp(score − largest).
+# The lse: lse − row max is ln Σ exp(score − row max).
 
 
 def _lse(pipe: Pipeline, make: Callable[[Array, Array], Array]) -> Pipeline:
-    """Write another lse, made of the right one and of each row's largest score, 0 if it is −∞."""
+    """Replace the lse by one made of it and of each row max, 0 for blind rows."""
 
     def lse(_: Run, outputs: Outputs) -> Array:
         top = outputs["scores"].max(-1, keepdims=True)
@@ -46,7 +46,7 @@ def _lse(pipe: Pipeline, make: Callable[[Array, Array], Array]) -> Pipeline:
 
 
 def _of_other(pipe: Pipeline, stage: str, value: Any, *names: str) -> Pipeline:
-    """Write outputs of the same pipeline with another stage."""
+    """Write outputs of the pipeline with another stage."""
 
     def finish(run: Run, outputs: Outputs) -> Outputs:
         own = run.pipe.but(finish=(), **{stage: value})
@@ -93,14 +93,14 @@ ROWS.add(
 
 
 def _input_given(pipe: Pipeline, name: str) -> Pipeline:
-    """Give an input out as the context, where it has its shape."""
+    """Write an input as the context, if it has that shape."""
     array, value = given(getattr(pipe, name)), given(pipe.problem.value)
     require(pipe.output is None, array.shape == (*pipe.shape[:3], value.shape[3]))
     return written(pipe, "context", lambda run, _: run.part.of(array))
 
 
 def _as(pipe: Pipeline, target: str, source: str) -> Pipeline:
-    """Write one output in the file of another."""
+    """Write one output in place of another."""
     return written(pipe, target, lambda _, outputs: outputs[source])
 
 
@@ -135,13 +135,12 @@ def _has_axes(problem: Problem, name: str) -> tuple[int, ...]:
 
 
 def _ordered(pipe: Pipeline, *order: int) -> Pipeline:
-    """Write the axes of (B, H, L, ·) in another order."""
     problem, layout = pipe.problem, pipe.problem.layout
     absent = {0, 1} - set(_has_axes(problem, "context"))
     absent |= {3} if pipe.file.names == {"lse"} else set()
-    # An axis that is not there cannot be misplaced: one entry an order is enough.
+    # An axis that is not there cannot be misplaced.
     require(all(order[axis] == axis for axis in absent))
-    # Where the sequence comes before the heads, or these lie in the width, it is a mistake.
+    # The order (B, H, L, ·) is a mistake only where the user has another one.
     usual = layout.packed or layout.axes not in _SEQUENCE_FIRST
     require(not (order == (0, 1, 2, 3) and usual))
     joined = layout.packed and pipe.file.names == {"context"}
@@ -157,7 +156,6 @@ def _ordered(pipe: Pipeline, *order: int) -> Pipeline:
 
 
 def _behind(pipe: Pipeline, make: Callable[[str, Array], Array]) -> Pipeline:
-    """Change outputs as they are written."""
     before = pipe.axes
     return pipe.but(axes=lambda problem, name, array: make(name, before(problem, name, array)))
 
@@ -165,7 +163,7 @@ def _behind(pipe: Pipeline, make: Callable[[str, Array], Array]) -> Pipeline:
 def _presented(
     pipe: Pipeline, make: Callable[[Problem, str, Array], Array], *names: str
 ) -> Pipeline:
-    """Write some outputs otherwise, made of (B, H, …), and others as usual."""
+    """Write some outputs in another way, made of (B, H, …)."""
     before = pipe.axes
 
     def axes(problem: Problem, name: str, array: Array) -> Array:
@@ -175,13 +173,13 @@ def _presented(
 
 
 def _averaged(problem: Problem, _: str, array: Array) -> Array:
-    """Average the weights that are written, not those that meet the values."""
+    """Average the written weights only, not those that meet the values."""
     averaged: Array = array.mean(axis=1)
     return averaged if "b" in problem.layout.weight_axes else averaged[0]
 
 
 def _unjoined(pipe: Pipeline) -> Pipeline:
-    """Keep the heads of a packed context in an axis of their own, before those of the queries."""
+    """Write the heads of a packed context in an axis before the queries."""
     heads, found = pipe.problem.shape[1], pipe.file.shapes.get("context", ())
     require(pipe.problem.layout.packed, heads > 1, len(found) in (3, 4))
 
@@ -196,7 +194,7 @@ def _unjoined(pipe: Pipeline) -> Pipeline:
 
 
 def _packed(pipe: Pipeline, how: Literal["transposed", "reshaped"]) -> Pipeline:
-    """Put the heads of the context side by side, or reshape (B, H, L, E) as if they were."""
+    """Write heads side by side, or (B, H, L, E) reshaped as if they were."""
     _, heads, queries, _ = pipe.problem.shape
     require("h" in pipe.problem.layout.axes, pipe.output is None)
     require(how == "transposed" or 1 not in (heads, queries))
@@ -210,7 +208,7 @@ def _packed(pipe: Pipeline, how: Literal["transposed", "reshaped"]) -> Pipeline:
 
 
 def _other_shape(pipe: Pipeline, accepted: Callable[[Any, Any], bool]) -> Pipeline:
-    """Accept files of other shapes, the numbers in their order."""
+    """Accept another shape with the same order of numbers."""
 
     def axes(name: str, right: Array) -> Array:
         wanted = pipe.file.shapes.get(name, right.shape)
@@ -228,7 +226,7 @@ def _same_count(right: tuple[int, ...], found: tuple[int, ...]) -> bool:
 
 
 def _with_sinks(pipe: Pipeline, place: str) -> Pipeline:
-    """Write what the sinks have as one more key of weights and scores."""
+    """Write sinks as one more key of weights and scores."""
     sinks, before = given(pipe.sinks)[:, None, None], pipe.axes
 
     def with_column(problem: Problem, name: str, array: Array) -> Array:
@@ -241,8 +239,6 @@ def _with_sinks(pipe: Pipeline, place: str) -> Pipeline:
 
 
 def _poured(pipe: Pipeline, write: Literal["C", "F"], read: Literal["C", "F"]) -> Pipeline:
-    """Write the numbers in one memory order, and read them in the other."""
-
     def axes(name: str, right: Array) -> Array:
         wanted = pipe.file.shapes.get(name, right.shape)
         same = math.prod(wanted) == right.size
@@ -252,7 +248,7 @@ def _poured(pipe: Pipeline, write: Literal["C", "F"], read: Literal["C", "F"]) -
 
 
 def _pooled(pipe: Pipeline, pool: Callable[..., Array], axis: int) -> Pipeline:
-    """Average or add up the contexts (B, H, L, E); the axis may stay, of length 1."""
+    """Average or add contexts (B, H, L, E) over an axis, which may stay with length 1."""
     found = given(pipe.file.shapes.get("context"))
     require(pipe.problem.shape[axis] > 1, axis != 1 or pipe.output is None)
 

@@ -37,7 +37,7 @@ _WEIGHTS, _BIASES = ("wq", "wk", "wv"), ("bq", "bk", "bv")
 _WORDS = {"q": "queries", "k": "keys", "v": "values"}
 # Of PyTorch's LayerNorm and Llama 3, of Qwen and Gemma, of BERT.
 _EPSILONS = (1e-5, 1e-6, 1e-12)
-# Products that take some hundredths of a second.
+# Larger products take too long.
 _MOST_PRODUCTS = 2**28
 
 
@@ -53,12 +53,12 @@ def _made_again(pipe: Pipeline, change: Callable[..., Told], *parameters: Any) -
     require(all((made[name] is None) is (getattr(pipe, name) is None) for name in made))
     lengths = {a.shape[2] for n, a in made.items() if n != "query" and a is not None}
     require(len(lengths) == 1)
-    # Another mistake begins with what this one leaves.
+    # A second mistake starts from these arguments.
     return pipe.but(**made, projected=new, key_positions=np.arange(lengths.pop())[None])
 
 
 def _heads(pipe: Pipeline, name: str, told: Told) -> Array | None:
-    """Return query, key or value as these arguments make it; None where they do not fit."""
+    """Project query, key or value with these arguments; None if they do not fit."""
     own, letter = getattr(pipe.problem, name), name[0]
     source = told["x"] if letter == "q" else told.get("key_source", told["x"])
     source = told.get(_SOURCES[letter], source)
@@ -78,7 +78,7 @@ def _heads(pipe: Pipeline, name: str, told: Told) -> Array | None:
 
 
 def _packed(told: Told, source: Array, weight: Array, bias: Any, norm: Any) -> Array:
-    """Return embeddings with their positions, projected and normalised."""
+    """Add positions, project and normalise."""
     rows = widen(source, np.float64)
     if told.get("positions") is not None:
         rows = rows + sinusoidal(*rows.shape[-2:])
@@ -92,19 +92,19 @@ def _packed(told: Told, source: Array, weight: Array, bias: Any, norm: Any) -> A
 
 
 def _of_length(pipe: Pipeline, own: Array, packed: Array) -> Array:
-    """Return an array with as many keys as packed heads have, where no rule counts them."""
+    """Return the array with as many keys as were projected, if no rule counts keys."""
     if pipe.rules or pipe.terms or packed.shape[-2] == own.shape[2]:
         return own
     return np.broadcast_to(own[:, :, :1], (*own.shape[:2], packed.shape[-2], own.shape[3]))
 
 
 def _sources(told: Told) -> dict[str, Array]:
-    """Return the embeddings of these arguments in float64."""
+    """Return all sources in float64."""
     return {n: widen(told[n], np.float64) for n in _SOURCES.values() if n in told}
 
 
 def _there(told: Told, names: tuple[str, ...], least: int = 2) -> list[str]:
-    """Return those of some arguments that there are, which are at least two of several."""
+    """Return the names that are given; of several, at least two."""
     there = [name for name in names if name in told]
     require(len(there) >= min(len(names), least))
     return there
@@ -123,7 +123,7 @@ def _transposed(told: Told, *names: str) -> Told:
 
 
 def _in_the_order(told: Told, letters: str) -> Told:
-    """Make q, k and v with the weights and biases of these."""
+    """Use the weights and biases of these letters for q, k and v."""
     pairs = [(own, other) for own, other in zip("qkv", letters, strict=True) if other != own]
     require(all(f"w{letter}" in told for pair in pairs for letter in pair))
     rest = {n: v for n, v in told.items() if n not in [f"b{own}" for own, _ in pairs]}
@@ -137,7 +137,7 @@ def _in_the_order(told: Told, letters: str) -> Told:
 
 
 def _unprojected(told: Told, *names: str) -> Told:
-    """Take embeddings as they are, without weight and bias."""
+    """Replace weights by the identity, without biases."""
     there = _there(told, names, least=1)
     biases = {f"b{name[1]}" for name in there}
     rest = {name: value for name, value in told.items() if name not in biases}
@@ -184,7 +184,7 @@ ROWS.add(
 
 
 def _placed(told: Told, place: Callable[[Array], Array]) -> Told:
-    """Take another positional encoding, where there is one."""
+    """Replace the positional encoding."""
     require("positions" in told)
     rest = {name: value for name, value in told.items() if name != "positions"}
     return rest | {name: place(rows) for name, rows in _sources(told).items()}
@@ -193,7 +193,7 @@ def _placed(told: Told, place: Callable[[Array], Array]) -> Told:
 def _waves(
     exponents: Callable[[Array], Array], length: int, width: int, first: Any = np.sin
 ) -> Array:
-    """Return sine and cosine in turn, by columns, of p / 10000^(e/W), e of the column's index."""
+    """Return sines and cosines of p / 10000^(e/W) in even and odd columns."""
     columns, second = np.arange(width), np.cos if first is np.sin else np.sin
     angles = np.multiply.outer(np.arange(length), BASE ** (-exponents(columns) / width))
     return np.asarray(np.where(columns % 2, second(angles), first(angles)))
@@ -250,7 +250,7 @@ ROWS.add(
 
 
 def _made_from(told: Told, *sources: str) -> Told:
-    """Make queries, keys and values from other sources, which are given by name in this order."""
+    """Make query, key and value from other sources."""
     require("key_source" in told)
     own = {"value_source": told["key_source"], **told}
     made = {target: own[source] for target, source in zip(_SOURCES.values(), sources, strict=True)}
@@ -276,7 +276,7 @@ for _name, _from in _MADE_FROM.items():
 
 
 def _stored(pipe: Pipeline, fmt: str) -> Pipeline:
-    """Project with rounded weights, in a file of float32 or more, or it would not show."""
+    """Project with rounded weights."""
 
     def change(told: Told) -> Told:
         wide = {name: widen(told[name], np.float64) for name in _WEIGHTS if name in told}
@@ -289,7 +289,7 @@ def _stored(pipe: Pipeline, fmt: str) -> Pipeline:
 
 
 def _folded(pipe: Pipeline, name: str) -> Pipeline:
-    """Multiply the scale into wq or bq alone; who folds it into wq scales no scores."""
+    """Multiply the scale into wq or bq alone; the scores are not scaled beside wq."""
     told, scale = given(pipe.projected), pipe.scale
     require("bq" in told, scale != 1)
     folded = widen(told[name], np.float64) * scale
@@ -315,7 +315,7 @@ def _layer(rows: Array, epsilon: float) -> Array:
     return _rms(rows - rows.mean(axis=-1, keepdims=True), epsilon)
 
 
-# A name, words, and what the norm does, the larger epsilons first.
+# Name and words, and the norm with its epsilon, the larger ones first.
 _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
     (f"{kind}_norm_{eps:g}".replace("-", "_"), f"{word} (epsilon {eps:g}"): (norm, eps)
     for kind, word, norm in (("layer", "LayerNorm", _layer), ("rms", "RMSNorm", _rms))
@@ -324,7 +324,7 @@ _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
 
 
 def _embeddings(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
-    """Do something to the embeddings before they are projected."""
+    """Change the embeddings before they are projected."""
     return _made_again(
         pipe,
         lambda told: {**told, **{n: change(x, *parameters) for n, x in _sources(told).items()}},
@@ -332,7 +332,7 @@ def _embeddings(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) 
 
 
 def _of_the_layer(pipe: Pipeline, norm: Any, epsilon: float, *, more: float) -> Pipeline:
-    """Take the embeddings through the norm in front of their layer, more in its weight."""
+    """Apply the norm in front of the layer, with a number added to its weight."""
     parts = given(pipe.problem.made_from).norm_before
     require(parts and not ("bias" in parts and norm is not _layer))
     weight = widen(parts["weight"], np.float64) + more
@@ -352,7 +352,7 @@ ROWS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdi
 
 
 def _norms(told: Told) -> dict[str, Array]:
-    """Return the weights of the norms of query and key, of those that there are."""
+    """Return the weights of the given norms of query and key."""
     norms = {n: widen(told[n], np.float64) for n in ("q_norm", "k_norm") if n in told}
     require(norms)
     return norms
@@ -376,7 +376,6 @@ def _of_all_heads(told: Told) -> Told:
 
 
 def _norms_after_rope(pipe: Pipeline) -> Pipeline:
-    """Normalise query and key behind the rotation, not before it."""
     told = given(pipe.projected)
     norms, epsilon = _norms(told), float(told.get("norm_eps") or 0.0)
     require(pipe.rope is not None, all(len(norm) == pipe.width for norm in norms.values()))
@@ -403,7 +402,7 @@ ROWS.add("norms_of_all_heads", _made_again, _of_all_heads)
 
 def _output_missing(pipe: Pipeline) -> Pipeline:
     weight = given(pipe.output).weight
-    # Contexts of another width than the answer's are in files of another shape alone.
+    # A context of another width than the answer's needs a file of another shape.
     same = pipe.file.shapes.get("context") == pipe.problem.output_shapes["context"]
     require(weight.shape[0] == weight.shape[1] or not same)
     joined = pipe.but(output=None)
@@ -411,7 +410,7 @@ def _output_missing(pipe: Pipeline) -> Pipeline:
 
 
 def _of_embeddings(pipe: Pipeline) -> Array:
-    """Return the embeddings as they were projected, (B, 1, L, W)."""
+    """Return the embeddings with their positions, (B, 1, L, W)."""
     told = given(pipe.projected)
     x = widen(told["x"], np.float64)
     x = x + sinusoidal(*x.shape[-2:]) if "positions" in told else x
@@ -424,7 +423,7 @@ def _repeated_value(pipe: Pipeline) -> Array:
 
 
 def _plus(pipe: Pipeline, source: Callable[[Pipeline], Array]) -> Pipeline:
-    """Add what attention began with to what it gives, where it has that shape."""
+    """Add an input to the output, if it has that shape."""
     added = joined_heads(source(pipe))
 
     def add(_: Run, made: Outputs) -> Array:
@@ -438,7 +437,7 @@ def _plus(pipe: Pipeline, source: Callable[[Pipeline], Array]) -> Pipeline:
 
 
 def _normed(pipe: Pipeline, norm: Any, epsilon: float, *, residual: bool) -> Pipeline:
-    """Normalise what attention gives, with or without the embeddings."""
+    """Normalise the output, or the sum of output and embeddings."""
     require(pipe.output is not None)
     made = _plus(pipe, _of_embeddings) if residual else pipe
     return written(made, "context", lambda _, made: norm(made["context"], epsilon), "behind")

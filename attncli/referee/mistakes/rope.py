@@ -30,17 +30,17 @@ ROWS = Rows()
 
 _SHORT = ("bfloat16", "float16")
 _PAIRINGS = ("half", "interleaved")
-# Of models whose rotation somebody may forget to state.
+# Bases of models.
 _BASES = (
     *(100_000, 150_000, 160_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 8_000_000, 10_000_000),
 )
-# Of two components there is only one order of pairs.
+# A width of 2 has only one order of pairs.
 _TWO_PAIRS = 4
 _SIDES = {("key", "query"): "key", ("query", "key"): "query"}
 
 
 def other_pairing(rope: Rope) -> Rope:
-    """Return the rotary embedding with the pairing that it has not."""
+    """Return rope with the other pairing."""
     return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
 
@@ -57,12 +57,12 @@ def _exponents_times(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _stated(make: Callable[[Rope], str]) -> Callable[[Problem], str]:
-    """Return an option that is made of the rotary embedding."""
+    """Make an option of the rotary embedding."""
     return lambda problem: "" if problem.rope is None else make(problem.rope)
 
 
 def _unasked(pipe: Pipeline, pairing: Any, base: float) -> Pipeline:
-    # Two components are one pair, however they are paired, and turn by 1 with any base.
+    # A width of 2 has one pair, which has frequency 1 with any base.
     same = pipe.width == 2 and (pairing == "interleaved" or base != BASE)
     require(pipe.rope is None, pipe.width % 2 == 0, not same)
     return pipe.but(rope=Rope(pairing, float(base)))
@@ -110,7 +110,7 @@ ROWS.family(
 
 
 def _placed(pipe: Pipeline, queries: Move | None, keys: Move | None = None) -> Pipeline:
-    """Let queries or keys stand elsewhere."""
+    """Move the positions of queries or keys."""
     require(pipe.rope is not None)
     first, made = pipe.offsets[:, None], {}
     for name, move in (("query_positions", queries), ("key_positions", keys)):
@@ -125,17 +125,17 @@ def _placed(pipe: Pipeline, queries: Move | None, keys: Move | None = None) -> P
 
 
 def _new_tokens(pipe: Pipeline, move: Move) -> Pipeline:
-    """Turn new queries, and keys behind a cache, elsewhere."""
+    """Move the positions of new queries and new keys."""
     return _placed(pipe, move, lambda own, first: np.where(own >= first, move(own, first), own))
 
 
 def _cache(pipe: Pipeline, move: Move) -> Pipeline:
-    """Turn the keys of the cache elsewhere."""
+    """Move the positions of cached keys."""
     return _placed(pipe, None, lambda own, first: np.where(own < first, move(own, first), own))
 
 
 def _has_cache(pipe: Pipeline) -> bool:
-    """Whether queries stand behind some of the keys of each entry, but not of all."""
+    """Return whether each entry has keys before the first query, and a key at it."""
     return bool(((pipe.offsets > 0) & (pipe.offsets < pipe.shape[3])).all())
 
 
@@ -186,7 +186,6 @@ def _values_too(pipe: Pipeline) -> Pipeline:
 
 
 def _backwards(pipe: Pipeline, *sides: str) -> Pipeline:
-    """Turn some sides by negative angles."""
     require(pipe.rope is not None)
     return pipe.but(**{f"{side}_positions": -getattr(pipe, f"{side}_positions") for side in sides})
 
@@ -201,7 +200,6 @@ ROWS.family("rope_{}_backwards", _backwards, _SIDES)
 
 
 def _permuted(pipe: Pipeline, side: str) -> Pipeline:
-    """Order the components of one side as the other pairing has them."""
     rope, width = given(pipe.rope), pipe.width
     require(width >= _TWO_PAIRS, 2 * len(rope.of_width(width)) == width)
     order = np.arange(width).reshape((-1, 2) if rope.pairing == "half" else (2, -1)).T.ravel()
@@ -209,7 +207,6 @@ def _permuted(pipe: Pipeline, side: str) -> Pipeline:
 
 
 def _one_otherwise(pipe: Pipeline, side: str) -> Pipeline:
-    """Turn one side by the other pairing."""
     require(pipe.rope is not None)
     turns: dict[str, Any] = {"key": turn, "query": turn}
     turns[side] = lambda rows, at, rope: turn(rows, at, other_pairing(rope))
@@ -224,13 +221,13 @@ ROWS.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
 
 
 def _turned_by(pipe: Pipeline, turn_: Callable[[Array, Array, Rope], Array]) -> Pipeline:
-    """Turn query and key in another way, where a base is stated."""
+    """Replace the rotation of a stated base."""
     require(given(pipe.rope).frequencies is None)
     return pipe.but(turn=turn_)
 
 
 def _together(one: Array, other: Array, rope: Rope) -> Array:
-    """Return the first and second components of all pairs as a pairing lays them out."""
+    """Lay out first and second components of all pairs."""
     parts = np.broadcast_arrays(one, other)
     if rope.pairing == "half":
         return np.concatenate(parts, axis=-1)
@@ -238,7 +235,7 @@ def _together(one: Array, other: Array, rope: Rope) -> Array:
 
 
 def _partners(rows: Array, rope: Rope, sign: int) -> Array:
-    """Return the other component of each pair, that of the first one with a sign."""
+    """Return each component's partner, with a sign for the first one's."""
     if rope.pairing == "half":
         first, second = np.split(rows, 2, axis=-1)
     else:
@@ -249,7 +246,7 @@ def _partners(rows: Array, rope: Rope, sign: int) -> Array:
 def _by_table(
     rows: Array, rope: Rope, cosine: Array, sine: Array, *, sign: int = -1, laid: Rope | None = None
 ) -> Array:
-    """Rotate by cosines and sines of pairs; they may be laid out for another pairing."""
+    """Rotate by cosines and sines, which may be laid out for another pairing."""
     cosine, sine = (_together(each, each, laid or rope) for each in (cosine, sine))
     return np.asarray(rows * cosine + _partners(rows, rope, sign) * sine)
 
@@ -271,7 +268,7 @@ def _along_heads(rows: Array, _: Array, rope: Rope) -> Array:
 
 
 def _first(pipe: Pipeline, share: int) -> Pipeline:
-    """Turn only the first components, one in ``share`` of them."""
+    """Rotate only the first of ``share`` equal parts of the width."""
     require(pipe.width % (2 * share) == 0)
 
     def turn_(rows: Array, positions: Array, rope: Rope) -> Array:
@@ -285,7 +282,7 @@ def _first(pipe: Pipeline, share: int) -> Pipeline:
 
 
 def _rounded(pipe: Pipeline, what: str, fmt: str) -> Pipeline:
-    """Rotate by frequencies, positions or angles of a 16-bit format."""
+    """Round frequencies, positions or angles to 16 bits."""
 
     def stored(name: str, array: Array) -> Array:
         return PRECISIONS[fmt].stored(array) if name in what else array
@@ -300,7 +297,7 @@ def _rounded(pipe: Pipeline, what: str, fmt: str) -> Pipeline:
 
 
 def _table_in(pipe: Pipeline, fmt: str) -> Pipeline:
-    """Rotate by cosines and sines of a 16-bit format."""
+    """Round cosines and sines to 16 bits."""
 
     def turn_(rows: Array, positions: Array, rope: Rope) -> Array:
         angles = _in_float32(rows, positions, rope)
@@ -311,7 +308,7 @@ def _table_in(pipe: Pipeline, fmt: str) -> Pipeline:
 
 
 def _in_float32(rows: Array, positions: Array, rope: Rope) -> Array:
-    """Return the angles as models compute them: positions times 1 / base^(2p/D), in float32.
+    """Return the angles in float32, as models compute them: positions times 1 / base^(2p/D).
 
     Each power is rounded correctly, as nearly all of PyTorch's are; those of NumPy are not.
     """

@@ -38,9 +38,9 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "key": ("key",),
     "value": ("value",),
 }
-# Longer keys, in numbers, are not rounded again and again; nor are longer sums, a key at a time.
+# Rounding more numbers, or adding up more keys one at a time, takes too long.
 _MOST_NUMBERS, _MOST_ROUNDINGS = 2**21, 2**12
-# Keys whose exponentials are beside one largest score, 0 for all of them: names and words.
+# Keys that share a row max, 0 for all of them: the end of the name, and words.
 _BESIDE = {0: ("", "exp(score − largest score)")}
 _BESIDE |= {
     size: (f"_of_{size}", f"exp(score − largest score so far, of blocks of {size} keys)")
@@ -49,27 +49,26 @@ _BESIDE |= {
 
 
 def _in_float32(pipe: Pipeline) -> bool:
-    """Whether files are of float32, and scores products of query and key."""
+    """Return whether files are float32 and scores are products."""
     fits = pipe.file.largest == PRECISIONS["float32"].largest and pipe.key.size <= _MOST_NUMBERS
     return fits and pipe.score in ("dot", "cosine")
 
 
 def _moving_scale(pipe: Pipeline) -> float:
-    """Return the scale, where it moves digits: it is neither 0 nor a power of two."""
+    """Return the scale, if it is neither 0 nor a power of two, which moves no digits."""
     scale = pipe.scale
     require(isinstance(scale, float) and abs(math.frexp(scale)[0]) not in (0.0, 0.5))
     return float(scale)
 
 
 def _rounds(pipe: Pipeline, name: str, rounding: Rounding) -> bool:
-    """Return whether an input is another one when it is rounded, as it is multiplied."""
+    """Return whether rounding changes an input as it is multiplied."""
     array = getattr(pipe, name)
     turned = pipe.rope is not None and name != "value"
     return array is not None and (turned or not np.array_equal(rounding(array), array))
 
 
 def _operands(pipe: Pipeline, rounding: Rounding, *names: str) -> Pipeline:
-    """Round some inputs as they are multiplied."""
     for name in names:
         pipe = pipe.then("operands", (name, lambda _, rows: rounding(rows)))
     return pipe
@@ -81,13 +80,12 @@ def _inputs_in(pipe: Pipeline, rounding: Rounding, *names: str) -> Pipeline:
 
 
 def _scaled_query(pipe: Pipeline, rounding: Rounding) -> Pipeline:
-    """Round the query after it was multiplied with the scale."""
     scale = _moving_scale(pipe)
     return _operands(pipe, lambda rows: rounding(rows * scale), "query").but(scale=1.0)
 
 
 def _factors_in(pipe: Pipeline, precision: Precision, rounding: Rounding) -> Pipeline:
-    """Round query, key and value; the exponentials too where these have no more bits."""
+    """Round query, key and value; exponentials too, if these three have no more bits."""
     names = tuple(n for n in ("query", "key", "value") if getattr(pipe, n) is not None)
     require(all(np.isfinite(rounding(getattr(pipe, name))).all() for name in names))
     made = _operands(pipe, rounding, *names).but(products=replace(precision, fused=True))
@@ -96,10 +94,7 @@ def _factors_in(pipe: Pipeline, precision: Precision, rounding: Rounding) -> Pip
 
 
 def tops(weights: Array, block: int | None) -> Array:
-    """Return the largest weight of each row, or for each key of the blocks seen so far; 1 for None.
-
-    Divided by it, weights are exp(score − largest score).
-    """
+    """Return the row max of the weights, or for each key that of the blocks so far; 1 for None."""
     if block is None:
         return np.ones(1)
     if block == 0:
@@ -112,24 +107,23 @@ def tops(weights: Array, block: int | None) -> Array:
 
 
 def rounded_exponentials(weights: Array, rounding: Rounding, block: int | None) -> Array:
-    """Round exp(score − maximum), as a kernel holds it; the weights themselves for None."""
+    """Round exp(score − maximum), or the weights themselves for None."""
     top = tops(weights, block)
     return np.asarray(rounding(weights / top) * top)
 
 
 def _exponentials(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipeline:
-    """Round exponentials, or weights, before they meet the values."""
     require(pipe.shape[3] > (block or 0))
     return after(pipe, lambda weights: rounded_exponentials(weights, rounding, block))
 
 
 def _summed(pipe: Pipeline, rounding: Rounding, block: int) -> Pipeline:
-    """Round exponentials before they are added up as well."""
+    """Round exponentials before they are added up, too."""
     require(pipe.shape[3] > block)
 
     def change(_: Run, __: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
         rounded = rounded_exponentials(weights, rounding, block)
-        # Beside the denominator before, in which a sink has its share.
+        # Relative to the row sum before, which holds the sink.
         total = 1 + (rounded - weights).sum(axis=-1, keepdims=True)
         return rounded / total, lse + np.log(total[..., 0])
 
@@ -142,7 +136,6 @@ def _scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
 
 
 def _unscaled_scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
-    """Round Q·Kᵀ as a first kernel stores it for a second one that scales it."""
     require(pipe.softcap is None, not pipe.terms, not pipe.steps)
     scale = _moving_scale(pipe)
     return _scores_in(pipe, lambda scores: scale * rounding(scores / scale))
@@ -155,7 +148,6 @@ def _bias_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
 
 
 def _context_product(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipeline:
-    """Round values, and exponentials or weights that they meet."""
     return _exponentials(_inputs_in(pipe, rounding, "value"), rounding, block)
 
 
@@ -203,17 +195,14 @@ _family(
 
 
 class Grid(NamedTuple):
-    """The numbers of a format: its name, the largest that is used, and the nearest of others."""
+    """A format of 8 bits: its name, its largest number, and how to round."""
 
     name: str
     largest: float
     nearest: Rounding
 
     def stored(self, array: Array, size: Array | None = None) -> Array:
-        """Return numbers after they went through the format; those of this size become its largest.
-
-        Without a size there is no scale.
-        """
+        """Store numbers, scaled so that this size becomes the largest one; None for no scale."""
         if size is None:
             return np.clip(self.nearest(array), -self.largest, self.largest)
         scale = np.where(size == 0, 1, size).astype(array.dtype) / array.dtype.type(self.largest)
@@ -221,7 +210,7 @@ class Grid(NamedTuple):
 
 
 def _float8(mantissa: int, least: int) -> Rounding:
-    """Return how to round to floats with so many bits behind the point and that least exponent."""
+    """Return how to round to floats with this mantissa and least exponent."""
 
     def nearest(array: Array) -> Array:
         exponent = np.frexp(array)[1] - 1
@@ -245,7 +234,7 @@ _SHARING: dict[tuple[str, str], tuple[int, ...] | None] = {
     ("_by_head", "with a scale for each head"): (0, 2, 3),
     ("_by_token", "with a scale for each token of each head"): (3,),
 }
-# What is quantized; each after those of which it has more.
+# Inputs that are quantized: name, words and inputs; a part of others stands before them.
 _QUANTIZED = {
     ("key", "the keys are"): ("key",),
     ("value", "the values are"): ("value",),
@@ -255,7 +244,7 @@ _QUANTIZED = {
 
 
 def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Array:
-    """Return the largest magnitude of those that share a scale, in the whole problem."""
+    """Return the largest magnitude in each group that shares a scale."""
     key = "size", name, axes, id(pipe.query), id(pipe.key), id(pipe.value), id(pipe.rope)
     if key not in pipe.file.memory:
         array = given(getattr(turned_inputs(pipe), name))
@@ -266,7 +255,7 @@ def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Ar
 def _quantized(
     pipe: Pipeline, grid: Grid, axes: tuple[int, ...] | None, names: tuple[str, ...]
 ) -> Pipeline:
-    """Put some inputs on a grid, as they are when they are multiplied."""
+    """Store some inputs in 8 bits, as they are multiplied."""
     arrays = [given(getattr(pipe, name)) for name in names]
     require(pipe.score in ("dot", "cosine"))
     require(all(array.size <= 2 * _MOST_NUMBERS for array in arrays))
@@ -290,7 +279,6 @@ def _on_grid(pipe: Pipeline, grid: Grid, name: str, axes: tuple[int, ...] | None
 
 
 def _values_by_k_scale(pipe: Pipeline, grid: Grid) -> Pipeline:
-    """Quantize keys and values, and multiply both by the scale of the keys."""
     key, value = (float(_size(pipe, name).max()) for name in ("key", "value"))
     made = _quantized(pipe, grid, (0, 1, 2, 3), ("key", "value")).but(codes=False)
     times = key / value if value else 1.0
@@ -315,7 +303,7 @@ ROWS.family(
 
 
 def _exponentials_on(pipe: Pipeline, grid: Grid, block: int) -> Pipeline:
-    """Store the exponentials, whose largest is 1, as float32 is rounded to a grid."""
+    """Store exponentials, whose largest is 1, in 8 bits."""
     require(pipe.value is not None, pipe.shape[3] > block)
 
     def rounding(powers: Array) -> Array:
@@ -327,12 +315,12 @@ def _exponentials_on(pipe: Pipeline, grid: Grid, block: int) -> Pipeline:
 
 
 def _whole(grid: Grid) -> Array | None:
-    """Return the scale of numbers from 0 to 1: 1 becomes the largest number of int8."""
+    """Return the scale of numbers from 0 to 1; float8 needs none."""
     return np.ones(1) if grid is _INT8 else None
 
 
 def _normalised_on(pipe: Pipeline, grid: Grid, size: Callable[[Array], Any]) -> Pipeline:
-    """Store the weights behind the softmax, with one scale made of them all."""
+    """Store weights in 8 bits behind the softmax."""
     require(pipe.value is not None)
     return after(pipe.but(codes=True), lambda weights: grid.stored(weights, size(weights)))
 
@@ -356,12 +344,12 @@ _SPLIT = np.float32(2.0**16 + 1)
 
 
 def _bfloat16_in_loops(array: Array) -> Array:
-    """Return the nearest numbers of float32; what lies in the middle may go either way."""
+    """Round float32 to bfloat16; ties may go either way."""
     more = array * _SPLIT
     return np.asarray(more - (more - array))
 
 
-# Of a few numbers of float32, again and again, where `Precision.rounded` takes five times as long.
+# `Precision.rounded` takes five times as long for a few numbers.
 _IN_LOOPS: dict[str, Rounding] = {
     "bfloat16": _bfloat16_in_loops,
     "float16": lambda array: array.astype(np.float16).astype(np.float32),
@@ -410,13 +398,10 @@ def _added_in(
     rescaled: bool = False,
     all_in: bool = False,
 ) -> Pipeline:
-    """Hold the sum of the values, the denominator, or both in 16 bits from block to block.
-
-    With ``all_in`` factors and products have no more bits either.
-    """
+    """Hold the sum of values, the row sum or both in 16 bits; ``all_in``: all factors as well."""
     keys, own, largest, value = pipe.shape[3], PRECISIONS[fmt], pipe.file.largest, given(pipe.value)
     require(largest >= PRECISIONS["float32"].largest or largest == own.largest)
-    # Of sizes that hold all keys, the smallest is tried; a key at a time takes long.
+    # Several sizes may hold all keys: the smallest of them is tried.
     require(keys > block // 2 if block > 1 else 1 < keys <= _MOST_ROUNDINGS)
     require(not below or pipe.sinks is None)
     # Tensor cores take both factors in one format; a loop over the keys multiplies in float32.

@@ -28,7 +28,7 @@ __all__ = ["PLACES", "ROWS", "first_of", "transposed"]
 ROWS = Rows()
 
 
-# Tables of the mask's or the bias's shape, read otherwise.
+# Other ways to read a table of the shape of a mask or a bias.
 
 
 def transposed(array: Array) -> Array:
@@ -45,14 +45,14 @@ def first_of(array: Array, axis: int) -> Array:
 
 
 def off_by_one(array: Array, step: int, axis: int) -> Array:
-    """Read a table (…, L, S) one place beside: of queries, or in memory for keys (axis −1)."""
+    """Read each row's neighbour in a table (…, L, S), or each number's in memory for axis −1."""
     require(array.shape[axis] > 1)
     if axis == 2:
         return np.roll(array, step, axis=2)
     return np.roll(array.reshape(*array.shape[:2], -1), step, axis=-1).reshape(array.shape)
 
 
-# The place that is read, and how a table is read there.
+# The neighbour that is read instead, and the change of the table.
 PLACES: dict[str, Any] = {
     "next_key": (off_by_one, -1, 3),
     "next_query": (off_by_one, -1, 2),
@@ -69,19 +69,19 @@ def _width(problem: Problem) -> int:
 
 
 def _twice(problem: Problem) -> float:
-    """Square the scale; with the usual one this is 1/D, which has its own row."""
+    """Return scale², unless this is 1/D, which has its own row."""
     twice = problem.scale * problem.scale
     return problem.scale if math.isclose(twice, 1 / _width(problem), rel_tol=1e-12) else twice
 
 
 def _of_length(problem: Problem, length: int) -> float:
-    """Return 1/√length, where that is another one than the usual scale."""
+    """Return 1/√length, unless this is the usual scale."""
     return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
 
 
 def _scaled_by(pipe: Pipeline, factor: Factor) -> Pipeline:
     made = factor(pipe.problem)
-    # A scale at the edge of the range is nobody's mistake.
+    # Infinite scales are nobody's mistake.
     require(math.isfinite(made), isinstance(pipe.scale, float))
     require(not math.isclose(made, pipe.scale, rel_tol=1e-12))
     return pipe.but(scale=float(made))
@@ -135,7 +135,7 @@ def _of_width(problem: Problem) -> float:
 
 
 def _other_scale(pipe: Pipeline, factor: Factor | None) -> float:
-    """Return the scale that goes with a function: the problem's, or a factor that is another."""
+    """Return the problem's scale, or a factor that differs from it."""
     own = float(pipe.problem.scale)
     made = own if factor is None else factor(pipe.problem)
     require(factor is None or made != own)
@@ -143,13 +143,13 @@ def _other_scale(pipe: Pipeline, factor: Factor | None) -> float:
 
 
 def _scored_by(pipe: Pipeline, asked: str, done: str, factor: Factor | None) -> Pipeline:
-    """Take another score function than the one that is asked for."""
+    """Replace the score function that is asked for."""
     require(pipe.score == asked, pipe.width == pipe.key.shape[3])
     return pipe.but(score=done, scale=_other_scale(pipe, factor), score_weight=None)
 
 
 def _normed(pipe: Pipeline, epsilon: float, factor: Factor | None) -> Pipeline:
-    """Divide query and key by the root of their mean square."""
+    """Divide query and key by their root mean squares."""
 
     def norm(rows: Array) -> Array:
         mean = np.mean(np.square(rows), axis=-1, keepdims=True) + epsilon
@@ -160,7 +160,7 @@ def _normed(pipe: Pipeline, epsilon: float, factor: Factor | None) -> Pipeline:
 
 
 def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Problem], str]:
-    """Return how a score function is asked for at a scale."""
+    """Make the option for a score function and a scale."""
 
     def option(problem: Problem) -> str:
         if asked == "general":
@@ -175,7 +175,7 @@ def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Prob
 
 
 def _one_side(pipe: Pipeline, side: str) -> Pipeline:
-    """Divide the rows of one side by their lengths."""
+    """Divide one side by its length."""
     require(pipe.score == "cosine", pipe.rope is None)
     return pipe.but(score="dot", **{side: unit_rows(getattr(pipe, side))})
 
@@ -188,7 +188,7 @@ _SCORES: dict[str, tuple[str, str, Factor | None]] = {
     "score_weight_missing": ("general", "dot", None),
     "score_weight_missing_scaled": ("general", "dot", _of_width),
 }
-# The end of a name, words for it, and what is added under the root and the scale.
+# The end of the name and words; the epsilon under the root, and the scale.
 _NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
     ("", ""): (0.0, None),
     ("_1e_6", ", with 1e-6 under the root"): (1e-6, None),
@@ -210,7 +210,7 @@ def _step_as(pipe: Pipeline, step: str, do: Callable[[Run, Array], Array]) -> Pi
 
 
 def _before(pipe: Pipeline, step: str, other: str | None) -> Pipeline:
-    """Do a step before another one, or behind all of them, which are to hide something."""
+    """Move a step before another one, or behind the mask."""
     require({step, other or step} <= set(pipe.order), step == "cap" or step in pipe.terms)
     require("cap" not in (step, other) or pipe.softcap is not None, other or pipe.rules)
     return pipe.moved(step, before=other)
@@ -241,7 +241,6 @@ ROWS.add(
 
 
 def _bias_as(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
-    """Take another bias, made of the right one."""
     bias = np.asarray(given(pipe.problem.bias), np.float64)
     return pipe.with_term("bias", table(change(bias, *parameters)))
 
@@ -253,7 +252,7 @@ def _bias_of_weights(pipe: Pipeline) -> Pipeline:
 
 
 def _viewed(bias: Array, order: str) -> Array:
-    """Read a bias without permuting its axes; it lies in memory with the heads first or last."""
+    """Read a bias whose memory has the heads first or last without permuting its axes."""
     _, heads, queries, keys = bias.shape
     require(heads > 1)
     if order == "first":
@@ -281,18 +280,17 @@ ROWS.add("bias_of_first_query", _bias_as, first_of, 2)
 
 
 def _alibi_as(pipe: Pipeline, term: Callable[[Array, Run], Array]) -> Pipeline:
-    """Add another term, made of the slopes (1, H, 1, 1) and the indices."""
+    """Replace the ALiBi bias by one made of slopes (1, H, 1, 1) and indices."""
     slopes = given(pipe.problem.alibi_slopes)
     return pipe.with_term("alibi", lambda run: term(run.by_head(slopes), run))
 
 
 def _slopes(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
-    """Take other slopes, made of the right ones."""
     return pipe.with_term("alibi", alibi(make(given(pipe.problem.alibi_slopes)), pipe.offsets))
 
 
 def _powers(first: int, heads: int | None = None) -> Callable[[Array], Array]:
-    """Return slopes 2^(−8h/H), h counted from a number on."""
+    """Return slopes 2^(−8h/H), h counted from ``first``."""
     return lambda slopes: 2.0 ** (-8.0 * (np.arange(len(slopes)) + first) / (heads or len(slopes)))
 
 

@@ -38,22 +38,21 @@ def _finite(shift: Array) -> Array:
 
 
 def _top(scores: Array) -> Array:
-    """Return the largest score of each row; 0 where it sees no key."""
+    """Return the row max, 0 where a query sees no key."""
     return _finite(scores.max(-1, keepdims=True))
 
 
 def divided(array: Array, total: Array) -> Array:
-    """Return an array divided by its total; 0 where that is 0."""
+    """Return array / total, 0 where the total is 0."""
     return np.where(total == 0, 0, array / total)
 
 
 def _with_sinks(run: Run, sinks: Array | None = None) -> Run:
-    """Return the same run with other sinks, or without any."""
     return Run(run.pipe.but(sinks=sinks), run.part, run.precision, run.memory)
 
 
 def _weights(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
-    """Make the weights of the scores in another way."""
+    """Replace the weights by a function of the scores."""
     return softmaxed(pipe, lambda _run, scores, _weights, lse: (make(scores), lse))
 
 
@@ -61,7 +60,7 @@ def _weights(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
 
 
 def _over(pipe: Pipeline, axes: tuple[int, ...], longer: tuple[int, ...]) -> Pipeline:
-    """Let the softmax run over axes together, where some are longer than 1."""
+    """Let the softmax run over several axes together; some must be longer than 1."""
     require(*(pipe.shape[axis] > 1 for axis in longer))
 
     def make(scores: Array) -> Array:
@@ -85,7 +84,7 @@ ROWS.family(
 
 
 def _no_maximum(pipe: Pipeline, single: str, last: str) -> Pipeline:
-    """Exponentiate scores as they are, and overflow; in float32 or not, dividing first or last."""
+    """Exponentiate scores without the row max; divide before or after the sum of values."""
     require(not single or pipe.file.largest < _SINGLE)
     largest = _SINGLE if single else pipe.file.largest
 
@@ -132,7 +131,7 @@ def _column(array: Array) -> Array:
 def _lost_axis(
     pipe: Pipeline, shift: Callable[[Array], Array], total: Callable[[Array], Array]
 ) -> Pipeline:
-    """Spread a vector of one number a row over the rows: the largest scores, the sums, or both."""
+    """Take row max, row sum or both as a vector over keys."""
 
     def make(scores: Array) -> Array:
         powers = np.exp(scores - shift(_top(scores)))
@@ -146,7 +145,7 @@ def _rectified(scores: Array) -> Array:
 
 
 def _base_two(pipe: Pipeline) -> Pipeline:
-    """Take powers of 2, along whatever axis the softmax runs."""
+    """Take powers of 2."""
     inner = pipe.softmax
     sinks = None if pipe.sinks is None else pipe.sinks * _LN2
 
@@ -204,7 +203,7 @@ ROWS.add("softmax_base_2", _base_two, option=_of_powers)
 
 
 def with_epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
-    """Add a number to the sums of exp(score − maximum)."""
+    """Add a number to the row sums."""
 
     def change(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
         total = exponentials(lse[..., None], scores.max(-1, keepdims=True))
@@ -214,7 +213,7 @@ def with_epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
 
 
 def _one_beside_the_maximum(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
-    """Add 1 to the sums of exp(score − maximum), as if the maximum were a sink."""
+    """Add 1 to the row sums, as if the row max were a sink."""
     with_one = np.logaddexp(lse, _top(scores)[..., 0])
     return weights * np.exp(lse - with_one)[..., None], with_one
 
@@ -224,7 +223,7 @@ def _has_no_sinks(pipe: Pipeline) -> bool:
 
 
 def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
-    """Leave the first or the last key that a query sees out of its sum."""
+    """Leave the first or the last visible key out of the row sum."""
 
     def change(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
         seen = scores > -np.inf
@@ -271,7 +270,7 @@ ROWS.add(
 
 
 def _with_column(pipe: Pipeline, softmax: Callable[[Run, Array, Array], Result]) -> Pipeline:
-    """Take a softmax that gets the sinks as (1, H, 1, 1)."""
+    """Replace the softmax by one that gets the sinks as (1, H, 1, 1)."""
     sinks = given(pipe.sinks)
     return pipe.but(softmax=lambda run, scores: softmax(run, scores, run.by_head(sinks)))
 
@@ -289,7 +288,7 @@ def _wrong_column(run: Run, scores: Array, sinks: Array) -> Result:
 
 
 def _unshifted(_: Run, scores: Array, counted: Array) -> Result:
-    """Add what is counted to the sums of exp(score − maximum)."""
+    """Add a number to the row sums of exp(score − row max)."""
     share = np.exp(scores - _top(scores))
     total = share.sum(-1, keepdims=True) + counted
     return share / total, (np.log(total) + _top(scores))[..., 0]

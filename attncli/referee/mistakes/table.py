@@ -40,7 +40,7 @@ _EVERY = "almost any input"
 
 
 def words_beside(module: str) -> dict[str, dict[str, str]]:
-    """Return the rows of ``words.csv`` beside a module; parameters are in braces."""
+    """Return the rows of ``words.csv`` beside a module."""
     with Path(module).with_name("words.csv").open(encoding="utf-8", newline="") as file:
         return {row.pop("family"): row for row in csv.DictReader(file)}
 
@@ -68,12 +68,12 @@ class Stage:
     absent: Callable[[Problem], bool] = lambda _: False
 
     def excludes(self, other: Stage) -> bool:
-        """Return whether mistakes of the two stages change the same step."""
+        """Return whether mistakes of both stages change the same step."""
         return self in other.lineage or other in self.lineage
 
     @property
     def lineage(self) -> tuple[Stage, ...]:
-        """The stage itself, and those of which it is a part."""
+        """The stage, and the stages that it is a part of."""
         return (self, *(() if self.part_of is None else self.part_of.lineage))
 
 
@@ -262,7 +262,7 @@ class Rows(list[Mistake]):
 
 
 def fields_of(row: Mapping[str, str], words: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the fields of `Mistake` that a row of ``words.csv`` holds, for a family's words."""
+    """Return the fields of `Mistake` from a row of ``words.csv``."""
     texts = {text: row[text].format(*words) for text in ("meaning", "fix", "shows")}
     return {
         "stage": _STAGES[row["stage"]],
@@ -274,7 +274,6 @@ def fields_of(row: Mapping[str, str], words: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def tuple_of(value: Any) -> tuple[Any, ...]:
-    """Return a value as a tuple."""
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -283,7 +282,7 @@ def where_it_applies(
     parameters: tuple[Any, ...] = (),
     when: Callable[[Pipeline], object] = lambda _: True,
 ) -> Change:
-    """Return a change of a pipeline alone: None where the mistake makes no sense for it."""
+    """Return the change; it gives None where the mistake makes no sense."""
 
     def changed(pipe: Pipeline) -> Pipeline | None:
         try:
