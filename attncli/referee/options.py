@@ -61,26 +61,13 @@ def scaled(factor: float, problem: Problem) -> str:
     return f"--scale {shortest(factor)}{plain}"
 
 
-# Masks.
-
-
-def _masks(problem: Problem) -> set[str]:
-    given = {"mask": problem.visible.mask, "key_padding_mask": problem.visible.key_padding_mask}
-    return {name for name, array in given.items() if array is not None}
-
-
-def _flag(rule: str) -> str:
-    return f"--{rule.replace('_', '-')}"
-
-
-def inverted(*rules: str) -> Callable[[Problem], str]:
-    """Make the option that inverts masks."""
+def inverted(rule: str) -> Callable[[Problem], str]:
+    """Make the option that inverts a mask."""
 
     def option(problem: Problem) -> str:
-        if _masks(problem) == set(rules):
-            return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
-        given = " and ".join(map(_flag, rules))
-        return f"give {given} inverted (--mask-means is of both masks)"
+        if problem.visible.mask is not None and problem.visible.key_padding_mask is not None:
+            return f"give --{rule.replace('_', '-')} inverted (--mask-means is of both masks)"
+        return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
 
     return option
 
@@ -95,18 +82,12 @@ def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
 def _stands_in_corner(problem: Problem) -> bool:
     """Return whether a rule needs the places of queries, and the last one is at the last key."""
     in_corner = _stands_at(problem, problem.visible.bottom_right)
-    return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner
+    return _needs_places(problem) and any(problem.visible.offsets) and in_corner
 
 
-def _placed_by(problem: Problem) -> set[str]:
+def _needs_places(problem: Problem) -> bool:
     visible = problem.visible
-    asked = {
-        "--causal": visible.causal,
-        "--window": visible.window is not None,
-        "--alibi": problem.alibi_slopes is not None,
-        "--rope": problem.rope is not None,
-    }
-    return {rule for rule, given in asked.items() if given}
+    return visible.causal or visible.window is not None or _moves_positions(problem)
 
 
 def _moves_positions(problem: Problem) -> bool:
@@ -154,7 +135,7 @@ def also_causal(align: Align) -> Callable[[Problem], str]:
 
     def option(problem: Problem) -> str:
         corner = problem.visible.bottom_right
-        if _placed_by(problem):
+        if _needs_places(problem):
             there = (0,) if align == "top-left" else corner
             return "--causal" if _stands_at(problem, there) else ""
         return f"--causal --causal-align {align}" if any(corner) else "--causal"

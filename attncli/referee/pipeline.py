@@ -42,7 +42,6 @@ __all__ = [
     "measured",
     "pipeline_of",
     "present",
-    "query_rows",
     "table",
 ]
 
@@ -181,11 +180,6 @@ def keys_of(lengths: Sequence[int] | Array) -> Rule:
     return lambda run: run.j < run.by_entry(lengths)
 
 
-def query_rows(lengths: Sequence[int] | Array) -> Rule:
-    """Return the rule i < length of the batch entry."""
-    return lambda run: run.i < run.by_entry(lengths)
-
-
 def table(array: Array) -> Callable[[Run], Array]:
     """Return a rule or a term that is stated as an array (B or 1, H or 1, L or 1, S or 1)."""
     return lambda run: run.part.of(array)
@@ -266,8 +260,8 @@ def _rules(problem: Problem) -> dict[str, Rule]:
         rules["key_padding_mask"] = table(visible.key_padding_mask[:, None, None, :])
     if visible.kv_lengths is not None:
         rules["kv_lengths"] = keys_of(visible.kv_lengths)
-    if visible.query_lengths is not None:
-        rules["query_lengths"] = query_rows(visible.query_lengths)
+    if (real := visible.query_lengths) is not None:
+        rules["query_lengths"] = lambda run: run.i < run.by_entry(real)
     if visible.window is not None:
         rules["window"] = band(*visible.window, visible.offsets)
     if visible.segment_ids is not None:
