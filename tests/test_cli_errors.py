@@ -137,6 +137,11 @@ CASES = {
     "heatmap q.csv k.csv --out x.gif": "--out: .png .svg .pdf 'x.gif'",
     "heatmap q.csv k.csv --rows 0:3": "--rows: 0:2 3",
     "heatmap q.csv k.csv --vmax x": "--vmax: auto 'x'",
+    "heatmap q.csv k.csv --dpi 50": "--dpi --out",
+    "heatmap q.csv k.csv --blocks": "--blocks --grid",
+    "heatmap q.csv k.csv --grid 1x3 --rows 0": "--rows --grid",
+    "heatmap q.csv k.csv --what scores --average-heads": "--average-heads --what scores",
+    "heatmap q.csv k.csv --rollout --workers 2": "--workers --rollout",
     "heatmap v.csv --causal": "v.csv causal",
     "heatmap q.csv k.csv --minus sentence.yaml": "--minus: sentence.yaml problem",
 }

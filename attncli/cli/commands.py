@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import typer
 import typer.core
 
 from attncli import DOCUMENTATION, ISSUES, __version__
-from attncli.cli.declaring import HEADINGS, RUN, Options, one_of
+from attncli.cli.declaring import HEADINGS, RUN, Declared, Options, one_of
 from attncli.cli.terminal import print_text
 from attncli.errors import UsageError
 
@@ -84,27 +83,26 @@ def _brief(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as `
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options of its one parameter as parameters, and with ``-h``."""
     kind: type[Options] = get_type_hints(command)["options"]
-    hints = get_type_hints(kind)
+    hints = {**get_type_hints(kind), "brief": bool}
 
-    @functools.wraps(command)
     def call(brief: bool = False, **values: Any) -> None:  # noqa: ARG001, FBT001, FBT002
         command(kind(**values))
 
     told = typer.Option("-h", callback=_brief, is_eager=True, help="Show the most used options.")
-    parameters = [_parameter("brief", Annotated[bool, told], False)]  # noqa: FBT003
-    for name, one in kind.declared().items():
-        if hints[name] is bool and not one.told.param_decls:  # no --no-causal beside --causal
+    parameters = []
+    for name, one in {"brief": Declared(False, told), **kind.declared()}.items():  # noqa: FBT003
+        # Typer takes the first name for a default until it sees the annotation.
+        named = one.told.default is not ...
+        if hints[name] is bool and not named:  # no --no-causal beside --causal
             one.told.param_decls = (f"--{name.replace('_', '-')}",)
-        parameters.append(_parameter(name, Annotated[hints[name], one.told], one.default))
+        annotation: Any = Annotated[hints[name], one.told]
+        parameter = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=one.default
+        )
+        parameters.append(parameter)
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {}
-    del call.__wrapped__
+    call.__annotations__, call.__doc__ = {}, command.__doc__
     return call
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
 class Command(typer.core.TyperCommand):

@@ -13,7 +13,7 @@ from attncli.errors.text import did_you_mean
 
 __all__ = [
     "HEADINGS", "JUDGING", "LABELS", "LIST", "MOST_USED", "PICTURE", "RULES", "RUN", "SCORES",
-    "SELF", "SHAPES", "SHOWN", "Options", "Rule",
+    "SELF", "SHAPES", "SHOWN", "Declared", "Options", "Rule",
     "argument", "between", "by_name", "count", "list_of", "number",
     "number_option", "one_of", "option", "switch",
 ]  # fmt: skip
