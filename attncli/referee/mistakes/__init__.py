@@ -10,6 +10,7 @@ from itertools import chain
 
 from attncli.referee.mistakes import (
     heads,
+    hiding,
     inputs,
     kernels,
     masks,
@@ -24,7 +25,9 @@ from attncli.referee.mistakes.table import WORDS
 
 __all__ = ["TABLE"]
 
-_TOPICS = (heads, inputs, kernels, masks, outputs, projection, rope, rounding, scores, softmax)
+_TOPICS = (
+    *(heads, hiding, inputs, kernels, masks, outputs, projection, rope, rounding, scores, softmax),
+)
 _PLACES = {family: place for place, family in enumerate(WORDS)}
 TABLE = tuple(
     sorted(

@@ -1,14 +1,14 @@
-"""Mistakes in which keys a query sees: mask, padding, segments, causal rule, window, hiding."""
+"""Mistakes in which keys a query sees: mask, padding, segments, causal rule, window."""
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attncli.referee import options
-from attncli.referee.mistakes.changes import given, require, ruled, softmaxed, without
+from attncli.referee.mistakes.changes import given, require, ruled, without
 from attncli.referee.mistakes.scores import PLACES, first_of, transposed
 from attncli.referee.mistakes.table import SIZES, Rows
 from attncli.referee.pipeline import (
@@ -26,23 +26,20 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, Ints
-    from attncli.referee.pipeline import Pipeline, Rule
-    from attncli.referee.run import Run
+    from attncli.referee.pipeline import Pipeline
 
     Offsets = tuple[int, ...]
     Side = int | None
     Window = Callable[[Side, Side], tuple[Side, Side]]
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "RULES"]
 
 ROWS = Rows()
 
 # Rules that a program would join into one mask.
-_RULES = ("mask", "key_padding_mask", "kv_lengths", "causal", "window", "segment_ids")
+RULES = ("mask", "key_padding_mask", "kv_lengths", "causal", "window", "segment_ids")
 _PADDINGS = ("key_padding_mask", "kv_lengths")
 _MASKS = ("mask", *_PADDINGS)
-# The largest tolerance of files that hold 1e-9 apart from 0.
-_FINE = 1e-11
 
 
 # Mask and padding.
@@ -121,7 +118,7 @@ ROWS.family("{}_ignored", without, tuple(_LEFT_OUT), option=_LEFT_OUT.__getitem_
 ROWS.family(
     "{}_inverted",
     lambda pipe, rule: ruled(pipe, rule, lambda _, own: ~own),
-    _RULES,
+    RULES,
     option=lambda rule: options.inverted(rule) if rule.endswith("mask") else "",
 )
 ROWS.family("{}_as_zeros", lambda pipe, rule: without(_zeroed(pipe, rule), rule), _MASKS)
@@ -362,125 +359,3 @@ ROWS.add("window_symmetric", _symmetric)
 ROWS.add("window_cache_trimmed", _trimmed)
 ROWS.add("window_first_key", ruled, "window", lambda run, own: own | (run.j < 1))
 ROWS.add("window_first_four", ruled, "window", lambda run, own: own | (run.j < 4))
-
-
-# How keys are hidden, whichever rule hides them.
-
-
-def _of_keys(pipe: Pipeline) -> list[str]:
-    return [name for name in pipe.rules if name in _RULES]
-
-
-def _all(run: Run, rules: list[Rule]) -> Bools:
-    return np.asarray(reduce(np.logical_and, map(run.called, rules)))
-
-
-def _joined(pipe: Pipeline, join: Callable[[Bools, Bools], Bools]) -> Pipeline:
-    """Join all rules on keys, if there are several."""
-    names = _of_keys(pipe)
-    require(len(names) > 1)
-    rules = [pipe.rules[name] for name in names]
-    rest = {name: rule for name, rule in pipe.rules.items() if name not in names}
-    return pipe.but(rules={**rest, "joined": lambda run: reduce(join, map(run.called, rules))})
-
-
-def _meets_scores(pipe: Pipeline, rule: str, *, how: Any) -> Pipeline:
-    """Add a rule, as 0 and 1, to the scores or multiply them with it; hide nothing."""
-    if rule == "all_rules":
-        pipe, rule = _joined(pipe, np.logical_and), "joined"
-    own = given(pipe.rules.get(rule))
-
-    def step(run: Run, scores: Array) -> Array:
-        return np.asarray(how(scores, run.called(own).astype(scores.dtype)))
-
-    return pipe.with_rule(rule, None).with_step(f"{how.__name__} mask", step, before="hide")
-
-
-def _after_softmax(pipe: Pipeline, fill: float) -> Pipeline:
-    require(pipe.rules)
-    rules = list(pipe.rules.values())
-    return pipe.but(rules={}).then(
-        "after", lambda run, weights: np.where(_all(run, rules), weights, fill)
-    )
-
-
-def _filled(pipe: Pipeline, sign: float) -> Pipeline:
-    """Give hidden keys the file's large negative number, or its opposite, or 1e-9."""
-    require(pipe.rules, sign > 0 or _of_keys(pipe), sign or pipe.file.resolution < _FINE)
-    return pipe.but(fill=sign * pipe.file.fill or 1e-9)
-
-
-ROWS.add("rules_joined_by_or", _joined, np.logical_or)
-ROWS.family("{}_added", partial(_meets_scores, how=np.add), (*_RULES, "all_rules"))
-ROWS.family("{}_multiplied", partial(_meets_scores, how=np.multiply), (*_RULES, "all_rules"))
-ROWS.add("hidden_tiny", _filled, 0)
-ROWS.add("hidden_positive", _filled, -1)
-ROWS.add("hidden_finite", _filled, 1)
-ROWS.add("hidden_after_softmax", _after_softmax, 0.0)
-ROWS.add("filled_after_softmax", _after_softmax, -1e9)
-
-
-# Queries that see no key.
-
-
-def _real(pipe: Pipeline) -> list[str]:
-    """Return the names of all rules but query_lengths."""
-    names = [name for name in pipe.rules if name != "query_lengths"]
-    require(names)
-    return names
-
-
-def _nan(run: Run, _: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
-    return np.where(run.seen.any(axis=-1, keepdims=True), weights, np.nan), lse
-
-
-def _unmasked(pipe: Pipeline) -> Pipeline:
-    """Show every key to queries that see none; padded queries stay hidden."""
-    hiding = {name: pipe.rules[name] for name in _real(pipe)}
-    rules = list(hiding.values())
-
-    def shown(own: Rule) -> Rule:
-        return lambda run: run.called(own) | ~_all(run, rules).any(axis=-1, keepdims=True)
-
-    return pipe.but(rules={**pipe.rules, **{name: shown(own) for name, own in hiding.items()}})
-
-
-def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -> Pipeline:
-    """Let queries that see no key average some keys."""
-    # A score has no digits left beside a large negative number, so these keys count alike.
-    names, inner = _real(pipe), pipe.softmax
-
-    def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
-        seen = left(run, names)
-        if seen is None:
-            return inner(run, scores)
-        kept = ~run.seen_by(*names).any(axis=-1, keepdims=True) & seen
-        if "query_lengths" in run.pipe.rules:
-            kept = kept & run.seen_by("query_lengths")
-        return inner(run, np.where(kept, 0.0, scores))
-
-    return pipe.but(softmax=softmax)
-
-
-def _by_position(run: Run, names: list[str]) -> Bools | None:
-    """Return the keys that causal rule, window and segments leave."""
-    own = [name for name in names if name in ("causal", "window", "segment_ids")]
-    return run.seen_by(*own) if own else None
-
-
-def _hidden_least(run: Run, names: list[str]) -> Bools | None:
-    """Return the keys that the fewest rules hide, if there are several rules."""
-    if len(names) == 1:
-        return None
-    hidden = sum((~run.seen_by(name)).astype(np.int64) for name in names)
-    return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
-
-
-def _has_no_sinks(pipe: Pipeline) -> bool:
-    return pipe.sinks is None and bool(pipe.rules)
-
-
-ROWS.add("blind_rows_nan", softmaxed, _nan, when=_has_no_sinks)
-ROWS.add("blind_rows_average_by_position", _averaging, _by_position, when=_has_no_sinks)
-ROWS.add("blind_rows_average_least_hidden", _averaging, _hidden_least, when=_has_no_sinks)
-ROWS.add("blind_rows_unmasked", _unmasked)

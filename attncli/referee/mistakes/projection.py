@@ -20,7 +20,7 @@ from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.mistakes.changes import given, require, written
 from attncli.referee.mistakes.scores import transposed
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.run import joined_heads
+from attncli.referee.run import joined_heads, unit_rows
 
 if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
@@ -343,10 +343,7 @@ def _of_the_layer(pipe: Pipeline, norm: Any, epsilon: float, *, more: float) -> 
 ROWS.family("norm_before_{}", partial(_of_the_layer, more=0.0), _KINDS)
 ROWS.family("norm_before_{}_plus_1", partial(_of_the_layer, more=1.0), _KINDS)
 ROWS.family("embeddings_{}", _embeddings, _KINDS)
-ROWS.add(
-    "embeddings_of_unit_length",
-    *(_embeddings, lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300)),
-)
+ROWS.add("embeddings_of_unit_length", _embeddings, unit_rows)
 ROWS.add("embeddings_scaled", _embeddings, lambda x: x * np.sqrt(x.shape[-1]))
 ROWS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdims=True))
 
@@ -417,11 +414,6 @@ def _of_embeddings(pipe: Pipeline) -> Array:
     return x.reshape(-1, 1, *x.shape[-2:])
 
 
-def _repeated_value(pipe: Pipeline) -> Array:
-    value = given(pipe.value)
-    return np.repeat(value, pipe.shape[1] // value.shape[1], axis=1)
-
-
 def _plus(pipe: Pipeline, source: Callable[[Pipeline], Array]) -> Pipeline:
     """Add an input to the output, if it has that shape."""
     added = joined_heads(source(pipe))
@@ -447,7 +439,11 @@ ROWS.add("output_projection_missing", _output_missing)
 ROWS.add("output_projection_transposed", _output_as, transposed)
 ROWS.add("output_bias_missing", _without_output_bias)
 ROWS.add("embeddings_added", _plus, _of_embeddings)
-ROWS.add("value_added", _plus, _repeated_value)
+ROWS.add(
+    "value_added",
+    *(_plus, lambda p: np.repeat(p.value, p.shape[1] // p.value.shape[1], axis=1)),
+    when=lambda pipe: pipe.value is not None,
+)
 ROWS.add("query_added", _plus, lambda pipe: pipe.query)
 ROWS.family("output_{}", partial(_normed, residual=False), _KINDS)
 ROWS.family("output_and_embeddings_{}", partial(_normed, residual=True), _KINDS)
