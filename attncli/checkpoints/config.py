@@ -1,4 +1,4 @@
-"""How a layer attends, by the ``config.json`` that Transformers keeps beside its weights."""
+"""How a layer attends, from the ``config.json`` of its model."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ _REACHES = ("sliding_window", "window_size", "local_attention")
 _NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d{1,9})(?:[./]|$)")
 _CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
-# What changes attention where it is set, and attncli does not do; with the values that change
-# nothing.
+# Entries that attncli does not apply, with the values that change nothing.
 _NOT_APPLIED = {
     **dict.fromkeys(("clip_qkv", "qk_ln", "prefix_lm"), (None, False)),
     "position_embedding_type": (None, "absolute", "rope", "rope_gptj", "rotary"),
@@ -40,7 +39,7 @@ _NOT_APPLIED = {
 
 
 class Model(NamedTuple):
-    """How all models of a type attend, as ``models.toml`` explains it."""
+    """How models of one type attend; ``models.toml`` explains the fields."""
 
     causal: bool | Literal["in the decoder"] = True
     rotates: Pairing | None = None
@@ -54,9 +53,9 @@ class Model(NamedTuple):
 
 
 class LayerConfig(NamedTuple):
-    """How a layer attends: arguments of `attncli.pose`, and what is known of its norms.
+    """The arguments of `attncli.pose` that a configuration sets, and its norms.
 
-    ``norm`` is added to the stored weights of the norms of query and key, and None without norms.
+    ``norm`` is added to stored weights of the norms of query and key; None without norms.
     """
 
     options: Options
@@ -67,7 +66,7 @@ class LayerConfig(NamedTuple):
 
 @cache
 def models() -> Mapping[str, Model]:
-    """Return the types of models that are known, each with how it attends."""
+    """Return the known types of models."""
     return {kind: Model(**entry) for kind, entry in stored_table("models.toml").items()}
 
 
@@ -79,10 +78,10 @@ def layer_config(
     tokens: int | None = None,
     given: Collection[str] = (),
 ) -> LayerConfig:
-    """Return how the layer with this ``prefix`` attends in its model.
+    """Return how the layer with this ``prefix`` attends.
 
-    The rotary embeddings of some models depend on the count of ``tokens``; nothing is read that an
-    option of those ``given`` replaces.
+    Some rotary embeddings depend on the count of ``tokens``. Entries that options in ``given``
+    replace are not read.
     """
     inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
     own = inner if isinstance(inner, dict) else config
@@ -105,7 +104,7 @@ def layer_config(
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration says of a layer of a known model."""
+    """The configuration of a layer of a known model."""
 
     config: Mapping[str, Any]
     prefix: str
@@ -114,7 +113,7 @@ class Settings:
     tokens: int | None
 
     def value(self, *names: str) -> Any:
-        """Return the first of some entries that is not null, or what Transformers takes for it."""
+        """Return the first entry that is not null, or the default of Transformers."""
         inner = self.config.get("attn_config")
         parts = [self.config, inner if isinstance(inner, dict) else {}]
         found = [part[name] for part in parts for name in names if part.get(name) is not None]
@@ -123,7 +122,7 @@ class Settings:
         return next((v for name, v in self.model.defaults.items() if name in names), None)
 
     def count(self, *names: str, most: int = _MOST) -> int | None:
-        """Return the first of some entries, which is to be a whole number."""
+        """Return the first of some entries as a whole number."""
         value = self.value(*names)
         if value is None:
             return None
@@ -134,12 +133,12 @@ class Settings:
         return count
 
     def number(self, *names: str) -> float | None:
-        """Return the first of some entries, which is to be a positive number."""
+        """Return the first of some entries as a positive number."""
         value = self.value(*names)
         return None if value is None else positive_number(f"{self.file}: {names[0]}", value)
 
     def says(self, name: str, *, otherwise: bool) -> bool:
-        """Return an entry that is to be true or false."""
+        """Return an entry as true or false."""
         value = self.value(name)
         return otherwise if value is None else flag(f"{self.file}: {name}", value)
 
@@ -161,13 +160,13 @@ class Settings:
         return int(found[-1])
 
     def of_layer(self, entries: list[Any]) -> Any:
-        """Return the layer's own of a list of entries for each."""
+        """Return the entry for this layer in a list with one for each."""
         if self.layer >= len(entries):
             raise UsageError(f"{self.file}: has {len(entries)} layers; found layer {self.layer}")
         return entries[self.layer]
 
     def options(self, given: set[str]) -> Options:
-        """Return the options that are not given; those that it does not say are None or false."""
+        """Return the options that are not given; None or false where the file is silent."""
         made: dict[str, Callable[[], object]]
         made = {"heads": self.heads, "kv_heads": self.kv_heads, "scale": self.scale}
         made["softcap"] = lambda: self.number("attn_logit_softcapping")
@@ -177,8 +176,8 @@ class Settings:
         # Who gives one of these says how scores depend on positions.
         if "causal" in made and not given & {"rope", "alibi_slopes"}:
             options |= self._positions(given)
-        # One of these says how fast pairs turn.
-        given = given | ({"rope_base", "rope_frequencies"} if given & _SPEEDS else set())
+        speeds = {"rope_base", "rope_frequencies"}
+        given = given | (speeds if given & speeds else set())
         return {name: value for name, value in options.items() if name not in given}
 
     def heads(self) -> int | None:
@@ -190,7 +189,7 @@ class Settings:
 
     @property
     def decodes(self) -> bool:
-        """Whether the layer is one of a decoder, of a model that has an encoder, too."""
+        """Whether the layer belongs to the decoder of an encoder and a decoder."""
         half = re.search("decoder|encoder", self.prefix.lower())
         if half is None:
             raise UsageError(
@@ -201,7 +200,7 @@ class Settings:
         return "decoder" in self.prefix.lower()
 
     def kv_heads(self) -> int | None:
-        """Return the number of key/value heads, where it is said."""
+        """Return the number of key/value heads, if the file has it."""
         if self.says("multi_query", otherwise=False):
             newer = self.says("new_decoder_architecture", otherwise=False)
             return self.count("num_kv_heads") if newer else 1
@@ -223,7 +222,7 @@ class Settings:
 
     @property
     def known_width(self) -> int:
-        """The width of a head, or an error."""
+        """The width of a head; an error where it is unknown."""
         if self.width is None:
             raise UsageError(f"{self.file}: expected head_dim, or {_WIDTHS[0]} and {_HEADS[0]}")
         return self.width
@@ -250,7 +249,7 @@ class Settings:
         return causal and not self.says("use_bidirectional_attention", otherwise=False)
 
     def window(self) -> tuple[int, int] | None:
-        """Return how many keys before and behind its own a query sees, where these are not all."""
+        """Return the number of keys before and behind its own that a query sees."""
         if not self.has_window:
             return None
         reach = self.count(*_REACHES) or 1
@@ -258,7 +257,7 @@ class Settings:
 
     @property
     def has_window(self) -> bool:
-        """Whether the layer sees only keys that are near."""
+        """Whether the layer has a window."""
         if self.value(*_REACHES) is None:
             return False
         kinds = self.value("layer_types", "attention_layers")
@@ -275,7 +274,7 @@ class Settings:
         return every == 0 or (every is not None and (self.layer + 1) % every != 0)
 
     def _uses_window(self) -> bool:
-        """Return whether Qwen's layer has a window: those from a certain one on."""
+        """Return whether a layer of Qwen has a window."""
         used = self.says("use_sliding_window", otherwise=True)
         if used and "_moe" in self.kind:
             raise UsageError(
@@ -311,11 +310,8 @@ class Settings:
         return interval is None or (self.layer + 1) % interval != 0
 
 
-_SPEEDS = {"rope_base", "rope_frequencies"}
-
-
 def _spread(types: list[Any], file: str) -> list[Any]:
-    """Return the kind of each layer, of kinds that follow each other and how often they do."""
+    """Return the kind of each layer from lists of kinds and repetitions."""
     try:
         return [
             kind for kinds, times in types for kind in list(kinds) * min(int(times), _MOST_LAYERS)

@@ -1,4 +1,4 @@
-"""One attention layer of a checkpoint: chosen by its prefix, read the right way round."""
+"""One attention layer of a checkpoint: its choice, its weights and their widths."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _THIRDS = (1, 1)
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide X (the ``embedding``) is, and query, key and value of all heads together.
+    """The widths of X (``embedding``), and of query, key and value of all heads.
 
-    ``joint`` is the width of one matrix that only the number of heads could cut into the three.
+    ``joint`` is the width of a joint matrix that cannot be cut without the number of heads.
     """
 
     embedding: int
@@ -46,7 +46,7 @@ class Widths:
 
 
 def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer:
-    """Return the layer that a prefix, or enough of it, names; or the only one."""
+    """Return the only layer, or the one whose names begin with the prefix."""
     layers = find_layers(names)
     if not layers:
         raise _unknown(names, file)
@@ -70,9 +70,9 @@ def read_layer(
     heads: int | None = None,
     kv_heads: int | None = None,
 ) -> dict[str, Array]:
-    """Return the projections of a layer, weights as (in, out), ``wo``, ``bo`` and ``sinks``.
+    """Return the projections of a layer as (in, out), with biases and sinks.
 
-    A joint matrix is cut by the heads, unless it is three as wide as X.
+    A joint matrix is cut by heads, or into thirds if it is three times as wide as X.
     """
     read: dict[str, Array] = {}
     whole = {name: fetch(name) for name in dict.fromkeys(layer.members.values())}
@@ -91,8 +91,8 @@ def read_layer(
 
 
 def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths | None:
-    """Return the widths of a layer by the shapes of its members; None where no layer has these."""
-    # Shapes without numbers go the way that the numbers would go.
+    """Return the widths of a layer from the shapes of its members; None if they do not fit."""
+    # Arrays that take no memory stand for the weights.
     empty = np.empty((), np.bool_)
 
     def fetch(name: str) -> Array:
@@ -117,7 +117,7 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
 
 
 def _is_turned(layer: Layer, whole: Mapping[str, Array]) -> bool:
-    """Return whether the weights lie as (out, in)."""
+    """Return whether weights are stored as (out, in)."""
     if layer.kind.stored != "by shape":
         return layer.kind.stored == "out, in"
     name = layer.members["wq"]
@@ -134,7 +134,7 @@ def _matrix(name: str, array: Array) -> Array:
 def _head_counts(
     layer: Layer, name: str, shape: tuple[int, ...], heads: int | None, kv_heads: int | None
 ) -> tuple[int, int]:
-    """Return by how many query and key/value heads a joint matrix (in, out) is cut."""
+    """Return the numbers of query and key/value heads in a joint matrix."""
     width, joint = shape
     if joint == 3 * width and not layer.kind.by_group:
         return _THIRDS
@@ -158,7 +158,7 @@ def _head_counts(
 
 
 def _cut(name: str, array: Array, counts: tuple[int, int], by_group: bool) -> list[Array]:  # noqa: FBT001
-    """Cut what lies side by side in the last axis into query, key and value."""
+    """Cut a joint matrix into query, key and value along the last axis."""
     heads, groups = counts
     width = array.shape[-1] if array.ndim else 1
     each, rest = divmod(width, heads + 2 * groups)

@@ -1,4 +1,4 @@
-"""Attention layers in checkpoints, found only by the names of their members."""
+"""Attention layers in checkpoints, found by the names of their members."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layer", "another_kind", "find_layers", "stored_table"]
 
-# What some layers do beside the projections, and attncli does not. Within what is called
-# attention, everything that is not known belongs to it; beside other things, this does.
+# Members that attncli does not apply. Under a prefix such as attn, so are all unknown members.
 _NOT_APPLIED = (
     *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),
     *("bias_k", "bias_v", "relative_attention_bias."),
@@ -41,7 +40,7 @@ _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
 
 
 class Habit(NamedTuple):
-    """What models do whose layers are named so, and no tensor shows; see ``families.toml``."""
+    """What models of a family do beyond their tensors; see ``families.toml``."""
 
     does: str
     give: str
@@ -82,12 +81,12 @@ class Layer:
 
     @property
     def family(self) -> str:
-        """Whose names they are: ``BERT``, ``Llama``, ``nn.MultiheadAttention``, …."""
+        """The name of the family: ``BERT``, ``Llama``, ``nn.MultiheadAttention``, …."""
         return self.kind.name
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
-    """Return the attention layers among the names of all members of a checkpoint, in its order."""
+    """Return the attention layers among the names of a checkpoint, in its order."""
     known = set(names)
     ordered = sorted(known)
     found = (next(_layers_at(name, known, ordered), None) for name in names)
@@ -112,7 +111,7 @@ def _families() -> tuple[Family, ...]:
 
 
 def another_kind(names: Collection[str]) -> str | None:
-    """Return what is known of a layer whose query and key no projections of X alone make."""
+    """Return what is known of attention that has other projections."""
     kinds: dict[str, str] = stored_table("families.toml")["another_kind"]
     return next((kinds[stem] for stem in kinds if any(stem in name for name in names)), None)
 
@@ -128,13 +127,13 @@ def _family(entry: Mapping[str, Any], habits: Mapping[str, Habit]) -> Family:
 
 
 def _bias_of(weight: str) -> str:
-    """Return what the bias of a weight is called: q.bias of q.weight, bq of wq."""
+    """Return the name of the bias of a weight: q.bias for q.weight, bq for wq."""
     stem = weight.removesuffix(".weight")
     return f"b{weight[1:]}" if stem == weight else f"{stem}.bias"
 
 
 def _layers_at(name: str, known: set[str], ordered: list[str]) -> Iterator[Layer]:
-    """Yield a layer for each family whose first weight a member is, and whose others are there."""
+    """Yield a layer for each family whose names begin at this member."""
     for family in _families():
         start = _start(name, family.weights[0])
         if start is None or not all(start + weight in known for weight in family.weights):
@@ -177,7 +176,7 @@ def _norm_before(start: str, known: set[str]) -> dict[str, str]:
 
 
 def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str]:
-    """Yield the members that belong to a layer and are not used, of all names in their order."""
+    """Yield members of the layer that attncli does not use."""
     parts = {name.removesuffix("weight") for name in used if name.endswith(".weight")}
     within = _ATTENTION.search(start) is not None
     prefixes = [start] if within else sorted({*parts, *(start + own for own in _NOT_APPLIED)})
@@ -188,7 +187,7 @@ def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str
 
 
 def _beginning(prefix: str, ordered: list[str]) -> Iterator[str]:
-    """Yield the first names of an order that begin with a prefix, as many as a layer may have."""
+    """Yield sorted names that begin with a prefix, up to a limit."""
     first = bisect_left(ordered, prefix)
     for name in ordered[first : first + _MOST_MEMBERS]:
         if not name.startswith(prefix):
@@ -211,6 +210,6 @@ def _output(family: Family, start: str, known: set[str]) -> dict[str, str]:
 
 
 def _start(name: str, end: str) -> str | None:
-    """Return what stands before a name's last part, or None where that is another."""
+    """Return what comes before the end of a name; None where it ends otherwise."""
     start = name.removesuffix(end)
     return start if name.endswith(end) and (not start or start[-1] in "./") else None

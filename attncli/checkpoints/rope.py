@@ -1,4 +1,4 @@
-"""How a model rotates query and key, by its configuration, as Transformers does it."""
+"""Rotary embeddings from the configuration of a model, as in Transformers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["Rotary", "rope_options", "scaled_frequencies"]
 
 Frequencies: TypeAlias = "npt.NDArray[np.float64]"
 
-# A pair that turns at least so often within the trained length keeps its frequency; one that turns
-# at most so often is slowed down by the whole factor.
+# Turns of a pair within the trained length: above, its frequency stays; below, it is divided by the
+# whole factor.
 _FAST, _SLOW = 32.0, 1.0
 _MOST_FACTOR = 1e6
 
@@ -54,7 +54,7 @@ class Rotary(NamedTuple):
 
     @property
     def attention_factor(self) -> float:
-        """What query and key are multiplied with."""
+        """The factor of query and key."""
         return self.reasonable("attention_factor", self.number("attention_factor"))
 
     def reasonable(self, name: str, factor: float) -> float:
@@ -84,7 +84,7 @@ class Rotary(NamedTuple):
 
 
 def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool) -> dict[str, Any]:
-    """Return the options that rotate heads as the model does; ``scale`` is that of the scores."""
+    """Return the options that rotate heads as the model does; ``scale`` is of the scores."""
     parameters = _parameters(settings, sliding=sliding)
     base = _base(settings, parameters, sliding=sliding)
     rotated = _rotated(settings, parameters, width)
@@ -107,7 +107,7 @@ def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool)
 
 
 def _parameters(settings: Settings, *, sliding: bool) -> Mapping[str, Any]:
-    """Return the parameters of the layer, without what says that they are the plain ones."""
+    """Return the parameters of the layer, without those that stand for the default."""
     given = settings.value("rope_parameters", "rope_scaling") or {}
     kind = "sliding_attention" if sliding else "full_attention"
     if isinstance(given, dict) and isinstance(given.get(kind), dict):
@@ -150,15 +150,12 @@ def _rotated(settings: Settings, parameters: Mapping[str, Any], width: int) -> i
 
 
 def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
-    """Return the frequency of each pair of components, and what query and key are multiplied by.
+    """Return the frequency of each pair of components, and the factor of query and key.
 
-    References
-    ----------
-    Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
+    Sources: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
     Interpolation" (linear); Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large
     Language Models", sections 3.2 and 3.4, and 3.3 (dynamic); Ding et al. 2024, "LongRoPE:
-    Extending LLM Context Window Beyond 2 Million Tokens", section 3; Llama 3.1's published code
-    (llama3).
+    Extending LLM Context Window Beyond 2 Million Tokens", section 3; Llama 3.1's published code.
     """
     kind = rotary.parameters.get("rope_type") or rotary.parameters.get("type") or "default"
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -171,7 +168,7 @@ def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
 
 
 def _dynamic(rotary: Rotary) -> tuple[Frequencies, float]:
-    """Enlarge the base for texts that are longer than the model is for."""
+    """Enlarge the base for texts that are longer than the model allows."""
     factor = rotary.reasonable("factor", rotary.number("factor"))
     larger = factor * max(rotary.length / rotary.longest, 1) - (factor - 1)
     if rotary.width < 4:  # a single pair turns by the same angle with any base
@@ -198,7 +195,7 @@ def _llama3(rotary: Rotary) -> tuple[Frequencies, float]:
 
 
 def _longrope(rotary: Rotary) -> tuple[Frequencies, float]:
-    """Slow each pair down by a factor of its own, other ones in longer texts."""
+    """Divide each frequency by a factor of its own; long texts have other factors."""
     original = rotary.original
     name = "long_factor" if rotary.length > original else "short_factor"
     factors = rotary.parameters.get(name)
@@ -243,13 +240,13 @@ _KINDS: dict[str, Callable[[Rotary], tuple[Frequencies, float]]] = {
 
 
 def _between(plain: Frequencies, factor: float, kept: Frequencies) -> Frequencies:
-    """Return frequencies between those of a longer text and the plain ones."""
+    """Blend the slowed and the plain frequencies."""
     mixed: Frequencies = plain / factor * (1 - kept) + plain * kept
     return mixed
 
 
 def _sharpened(rotary: Rotary, factor: float) -> float:
-    """Return what YaRN multiplies query and key with, so that longer texts blur nothing."""
+    """Return YaRN's factor of query and key."""
     parameters = rotary.parameters
     if parameters.get("attention_factor") is not None:
         return rotary.attention_factor

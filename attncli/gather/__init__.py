@@ -144,7 +144,7 @@ def load(
 
 
 def load_output(file: str, member: str) -> Any:
-    """Return the numbers of an output that a problem file holds."""
+    """Return an output in a problem file."""
     return read_array(f"{file}#{member}").values
 
 
@@ -171,10 +171,10 @@ def gather(
     more: Collection[str] = (),
     threads: int | None = None,
 ) -> Gathered | Finished:
-    """Read files and join them with options, which win over a problem file, as in `attncli.load`.
+    """Read files and join them with options; an option wins over an entry of a problem file.
 
-    A single array is of the ``kind``. With ``saved``, an output that a program saved beside its
-    queries and keys is meant, not these; ``more`` is what else is read, perhaps of the same file.
+    A single array is taken for ``kind``. With ``saved``, an output in a dump is used as it was
+    saved. ``more`` are names of outputs that are read later, perhaps from the same file.
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     refuse_two_streams((*files, *given.values(), *more))
@@ -210,7 +210,7 @@ def gather(
 
 
 def advise_on_dtype(dtype: str | None, *, bfloat16: bool) -> None:
-    """Warn where a dtype was asked for, and no array was read with it."""
+    """Warn where a dtype was given and no array was read with it."""
     if dtype is not None and not bfloat16:
         warn(
             f"dtype {dtype} changes nothing: it is for NPY and NPZ files of 2-byte elements "

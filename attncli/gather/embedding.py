@@ -28,7 +28,7 @@ _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
 
 
 def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
-    """Replace embeddings and weights by the query, key and value that they make."""
+    """Replace embeddings and weights by query, key and value."""
     arguments, sources = gathered.arguments, gathered.sources
     _transpose(arguments, sources)
     given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}
@@ -73,7 +73,7 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
 
 
 def _transpose(arguments: Arguments, sources: dict[str, str]) -> None:
-    """Turn the weights, if they are said to be stored as (out, in), to (in, out)."""
+    """Turn weights that are stored as (out, in) to (in, out), if an option says so."""
     if not flag("transposed", arguments.pop("transposed", False)):
         return
     names = [name for name in _WEIGHTS if name in arguments]
@@ -85,7 +85,7 @@ def _transpose(arguments: Arguments, sources: dict[str, str]) -> None:
 
 
 def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[str]:
-    """Return the note on inputs that have no projection of their own, if there are any."""
+    """Return the note about inputs without a projection, if there are any."""
     stay = [name for name in ("query", "key") if f"w{name[0]}" not in given]
     # Of X alone, or of queries and keys alone, only the weights are asked for.
     stay += ["value"] if "wv" not in given and "value_source" in embeddings else []
@@ -95,7 +95,7 @@ def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[st
 
 
 def _turned(layout: object) -> Callable[[Any], Any]:
-    """Return what brings embeddings of a layout to (B, L, W), and back, if it fits."""
+    """Return a function that brings embeddings to (B, L, W), and back."""
     # First a word at all: an array in a problem file compares item by item.
     axes = "bsd" if layout is None else layout_axes("layout", layout)
     if axes not in ("sd", "bsd", "sbd"):
@@ -122,7 +122,7 @@ def _refuse_without_weights(arguments: Arguments, beside: Collection[str]) -> No
 
 
 def count_tokens(arguments: Arguments) -> int | None:
-    """Return how many tokens the keys are made of; None where there are no embeddings."""
+    """Return the number of tokens of the keys; None without embeddings."""
     source = arguments.get("key", arguments.get("x"))
     if source is None:
         return None
@@ -133,12 +133,12 @@ def count_tokens(arguments: Arguments) -> int | None:
 
 
 def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
-    """Add what follows of the head counts: query and key heads are equally wide."""
+    """Add a missing head count: heads of queries and keys have the same width."""
     heads, kv_heads = arguments.get("heads"), arguments.get("kv_heads")
     sinks = as_ndarray("sinks", arguments.get("sinks", ()))
     if heads is None and kv_heads is None and sinks.size > 1:
         heads = arguments["heads"] = sinks.size
-    # What is no whole number is refused at the door.
+    # Other values are refused later.
     if kv_heads is None and isinstance(heads, int) and heads > 0 and query_width != key_width:
         shared, rest = divmod(heads * key_width, query_width)
         if shared and not rest:
@@ -152,7 +152,7 @@ def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
 def _refuse_norms_across_heads(
     arguments: Arguments, made: Projected, sources: dict[str, str]
 ) -> None:
-    """Refuse norms that are neither of one head nor of all of them together."""
+    """Refuse norms that are neither as wide as one head nor as all heads."""
     heads = arguments.get("heads")
     counts = {"q_norm": heads, "k_norm": arguments.get("kv_heads", heads)}
     for name, packed in (("q_norm", made.query), ("k_norm", made.key)):

@@ -1,4 +1,4 @@
-"""The names that a problem file and the command line know, and what each of them takes."""
+"""The names of entries in problem files and of options, and their kinds."""
 
 from __future__ import annotations
 
@@ -99,32 +99,32 @@ _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 
 
 def full_name(name: str) -> str:
-    """Return the long name of an entry; inputs, weights and gradients are known in capitals too."""
+    """Return the long name of an entry; names of matrices may be capitals."""
     small = _SHORT.get(name.lower(), name.lower())
     return small if small in _SYMBOLS else gradient_name(name) or name
 
 
 def replaced_by(given: Iterable[str]) -> set[str]:
-    """Return the long names of the entries in whose place some options stand."""
+    """Return the long names of entries that the given options replace."""
     names = {*given}
     return names.union(*(_REPLACES.get(name, ()) for name in names))
 
 
 def spellings(names: Iterable[str]) -> set[str]:
-    """Return the names under which a problem file may have some entries."""
+    """Return all names that a problem file may use for some entries."""
     long = {*names}
     short = {name for name, full in _SHORT.items() if full in long}
     return {form for name in long | short for form in (name, name.upper(), name.capitalize())}
 
 
 def nearest_name(name: str) -> str | None:
-    """Return what serves for a name of another library, or the nearest name here, as a hint."""
+    """Return a hint: the option for another library's name, or the most similar name."""
     here = ELSEWHERE.get(name.lower())
     return here.hint() if here else did_you_mean(name, (*_SHORT, *KNOWN))
 
 
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
-    """Return the error for an entry that no problem has."""
+    """Return the error for an unknown entry."""
     left_out = f"--without {printable(name)} leaves it out" if document.dump else None
     hint = "; ".join(filter(None, (nearest_name(name), left_out)))
     return UsageError(

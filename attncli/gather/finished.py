@@ -1,4 +1,4 @@
-"""Weights or scores that were computed before: read, and checked when they are taken."""
+"""Weights or scores that were computed before."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ Array = npt.NDArray[Any]
 Kind = Literal["weights", "scores"]
 # Rounded weights may add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
-_SQUARE = 2
 _NO_WEIGHTS = "heatmap --what scores draws scores; attention needs query, key and value"
 
 
 class Finished(NamedTuple):
-    """Weights or scores (…, L, S) that were computed before: all that a picture needs.
+    """Weights or scores (…, L, S) that were computed before.
 
-    Three axes are (B, L, S) where they are ``batched``, else (H, L, S). ``hidden`` says which keys
-    are hidden, where scores say so, and ``remark`` what was done to the values since.
+    Three axes are (B, L, S) if ``batched``, else (H, L, S). ``hidden`` marks hidden keys, where
+    scores tell. Titles show the ``remark``.
     """
 
     values: npt.NDArray[Any]
@@ -64,7 +63,7 @@ class Finished(NamedTuple):
         return sizes.get("b", 1), sizes.get("h", 1)
 
     def checked(self, kind: Kind, picked: Picked) -> Array:
-        """Return the weights or scores as (B, H, L, S); warn of a row of weights above 1."""
+        """Return weights or scores as (B, H, L, S); warn if a row of weights exceeds 1."""
         values = readable(self.values)
         if values.dtype.kind not in "fiu":
             raise DataError(f"{self.name}: expected {kind}; found {values.dtype.name}")
@@ -91,11 +90,11 @@ class Finished(NamedTuple):
         return values
 
     def hidden_cells(self, picked: Picked) -> npt.NDArray[np.bool_] | None:
-        """Return which cells are hidden, (B, H, L, S), where that is known."""
+        """Return the hidden cells as (B, H, L, S), where they are known."""
         return None if self.hidden is None else self._of_those(self.hidden, picked)
 
     def refusal(self, hint: str) -> UsageError:
-        """Return the error for finished weights where a problem is needed."""
+        """Return the error for finished weights in the place of a problem."""
         what = "expected query, key and value; found a single array (finished weights?)"
         return UsageError(f"{self.name}: {what}", hint=hint)
 
@@ -109,7 +108,7 @@ class Finished(NamedTuple):
 
 
 def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: bool) -> bool:
-    """Return whether a document stands for an output in it, and no option asks for another."""
+    """Return whether the output in a document is meant, and not its queries and keys."""
     if kind not in document.entries or reader.left.takes(kind):
         return False
     given = {*reader.given}
@@ -128,7 +127,7 @@ def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: b
 
 
 def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finished:
-    """Return the weights or scores that a document holds, with its labels or those of options."""
+    """Return the weights or scores in a document, with their labels."""
     array = _output(document, kind, reader)
     if not isinstance(array, LoadedArray):
         what = f"expected {kind} to be an array of numbers; found {kind_of(array)}"
@@ -152,7 +151,7 @@ def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finish
 
 
 def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
-    """Return an output in a document; a string in its place names a file beside it."""
+    """Return an output in a document; a text in its place is the name of a file."""
     value = document.entries.get(kind)
     if isinstance(value, str) and not document.dump:  # what a program dumped names no files
         value = reader.read_named(value, document.folder, f"{document.name}#{kind}")
@@ -160,7 +159,7 @@ def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
 
 
 def _refuse_idle(document: LoadedMapping, kind: Kind, array: LoadedArray, reader: Reader) -> None:
-    """Refuse what stands beside an output as if it were computed with it."""
+    """Refuse entries and options that finished weights or scores do not use."""
     idle = {*RESULTS, *LABELS, *INPUTS, "layout"}
     beside = [name for name in document.entries if not reader.left.takes(name)]
     # A program writes whatever it has beside an output.
@@ -178,7 +177,7 @@ def _refuse_idle(document: LoadedMapping, kind: Kind, array: LoadedArray, reader
 
 
 def _take_labels(document: LoadedMapping, reader: Reader) -> None:
-    """Note the labels of the options, and those in a document; a string there names a file."""
+    """Take the labels of the options, or those of the document."""
     given = reader.given
     for name in LABELS:
         if name in given:
@@ -192,10 +191,10 @@ def _take_labels(document: LoadedMapping, reader: Reader) -> None:
 def _labels(
     name: str, own: tuple[str, ...] | None, array: LoadedArray, reader: Reader
 ) -> tuple[str, ...] | None:
-    """Return the labels of the queries or the keys: those given, or those of the array itself."""
+    """Return the given labels of the queries or keys, or those of the array."""
     given = cast("tuple[str, ...] | None", reader.gathered.arguments.get(name, own))
     check_labels(name, given)
-    if given is None or array.values.ndim < _SQUARE:
+    if given is None or array.values.ndim < 2:
         return given
     axis, of = (-2, "query") if name == "query_labels" else (-1, "key")
     return label_list(
@@ -204,7 +203,7 @@ def _labels(
 
 
 def _is_batched(layout: object, array: LoadedArray) -> bool:
-    """Return whether a layout says that three axes of weights begin with the batch."""
+    """Return whether the layout says that three axes begin with the batch."""
     if layout is None:
         return False
     axes = layout_axes("layout", layout)

@@ -1,4 +1,4 @@
-"""One layer of a checkpoint, and what its model's configuration says, become arguments."""
+"""One layer of a checkpoint and its model's configuration become arguments."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Arguments = dict[str, object]
 Array = npt.NDArray[Any]
 # What may be left out of a layer.
 _OPTIONAL = ("wo", "bo", "sinks")
-# So many numbers stand in a note as they are.
+# Longer lists are cut in notes.
 _SHORT = 2
 _NORMED = {"q_norm": "query", "k_norm": "key"}
 
 
 class StoredLayer(NamedTuple):
-    """A layer in its file; ``fetch`` takes the name of a member and returns the array."""
+    """A layer in its file; ``fetch`` returns the array of a member."""
 
     file: str
     layer: Layer
@@ -47,7 +47,7 @@ class StoredLayer(NamedTuple):
 
 
 def add_layer(reader: Reader) -> None:
-    """Add the projections of a checkpoint's layer, and what its configuration says."""
+    """Add the projections of a layer, and the options of its configuration."""
     gathered = reader.gathered
     arguments = gathered.arguments
     checkpoint, config = (arguments.pop(name, None) for name in MODELS)
@@ -83,7 +83,7 @@ def add_layer(reader: Reader) -> None:
 
 
 def _stored(reader: Reader, checkpoint: str) -> StoredLayer:
-    """Return the layer that a checkpoint and its prefix name, without what is left out."""
+    """Return the layer of a checkpoint, without members that ``without`` names."""
     file, prefix = split_member(checkpoint)
     contents = reader.read(file)
     if isinstance(contents, LoadedArray):
@@ -111,7 +111,7 @@ def _stored(reader: Reader, checkpoint: str) -> StoredLayer:
 def _configured(
     reader: Reader, config: str, stored: StoredLayer
 ) -> tuple[LayerConfig, StoredLayer]:
-    """Add what a configuration says and no option does; return it and the layer that it is of."""
+    """Add the options of a configuration; return it, and the layer with its norms."""
     from attncli.checkpoints.config import layer_config  # noqa: PLC0415
     from attncli.loading.documents import read_settings  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def _configured(
 
 
 def _note_norm_before(gathered: Gathered, stored: StoredLayer) -> None:
-    """Note the norm in front of a layer: the mistake may be that X has not gone through it."""
+    """Note the norm before the layer: leaving it out is a common mistake."""
     members = stored.layer.norm_before
     if not members or "x" not in gathered.arguments:
         return
@@ -159,7 +159,7 @@ def _as_option(name: str, value: object) -> str:
 
 
 def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]:
-    """Add weights and biases, and return how wide queries and keys are that they make."""
+    """Add weights and biases; return the widths of queries and keys."""
     arguments, file, layer = gathered.arguments, stored.file, stored.layer
     told = ((name, arguments.get(name)) for name in ("heads", "kv_heads"))
     heads = [None if count is None else positive_int(name, count) for name, count in told]
@@ -174,7 +174,7 @@ def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]
 
 
 def _add_norms(gathered: Gathered, stored: StoredLayer, config: LayerConfig | None) -> None:
-    """Add the norms of query and key, if a configuration says how they are meant."""
+    """Add the norms of query and key, if the configuration explains them."""
     arguments, members = gathered.arguments, stored.layer.norms
     if config is None or config.norm is None or not members:
         return
@@ -189,9 +189,9 @@ def _add_norms(gathered: Gathered, stored: StoredLayer, config: LayerConfig | No
 
 
 def _warn_of_the_rest(layer: Layer, file: str, arguments: Arguments) -> None:
-    """Warn of what else a layer holds."""
+    """Warn of members of the layer that are not applied."""
     applied = [member for name, member in layer.norms.items() if name in arguments]
-    # A bias of relative positions is given as what it comes to.
+    # A relative bias can be given as --bias.
     stated = ("relative_attention_bias.weight",) if "bias" in arguments else ()
     rest = [n for n in layer.not_applied if n not in applied and not n.endswith(stated)]
     if rest:
@@ -204,7 +204,7 @@ def _warn_of_the_rest(layer: Layer, file: str, arguments: Arguments) -> None:
 def _refuse_another_model(
     config: LayerConfig, arguments: Arguments, file: str, widths: tuple[int, int]
 ) -> None:
-    """Refuse a configuration whose heads are not those of the layer."""
+    """Refuse a configuration whose heads do not fit the layer."""
     heads = config.options.get("heads")
     if heads is None or config.width is None or arguments["heads"] != heads:
         return
@@ -222,7 +222,7 @@ def _refuse_another_model(
 
 
 def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
-    """Warn of what models do whose layers are named so, unless an option shows that it is known."""
+    """Warn of what models of this family do, unless an option does it."""
     habit = layer.kind.habit
     if layer.frequencies:
         if "rope" not in arguments:

@@ -1,4 +1,4 @@
-"""Short lists: labels in a file of text, numbers in the place of a file."""
+"""Short lists in the place of a file: labels and numbers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
 def label_file(path: str) -> tuple[str, ...]:
-    """Read the label on each line, which may hold anything, or a list in JSON, YAML or CSV."""
+    """Read a file of labels."""
     return read_words(open_source(path))
 
 
 def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[str, ...]:
-    """Return the labels that an option or entry gives: a list, ``"a,b,c"``, or a file of them."""
+    """Return the labels in an option or entry: a list, ``"a,b,c"``, or a file."""
     if isinstance(value, LoadedArray):
         numbers = value.values.ravel().tolist()
         return tuple(str(int(n)) if float(n).is_integer() else f"{n:g}" for n in numbers)
@@ -52,19 +52,19 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
 
 
 def inside(folder: str, file: str) -> str:
-    """Return the name of a file that is relative to the folder of the file that names it."""
+    """Return a file name relative to the folder of the file that mentions it."""
     return file if folder == "." or is_stream(file) else os.path.join(folder, file)  # noqa: PTH118
 
 
 def _member(file: str, name: str) -> object:
-    """Return the labels that an entry of a file holds: a list of words, or an array of numbers."""
+    """Return the words or numbers in an entry of a file."""
     found = read(file)
     entry = found.entries.get(name) if isinstance(found, LoadedMapping) else None
     return entry if isinstance(entry, list | LoadedArray) else read_array(f"{file}#{name}")
 
 
 def check_labels(name: str, labels: Iterable[str] | None) -> None:
-    """Refuse labels that no table and no picture could show."""
+    """Refuse labels that are too long to be shown, or hold NUL."""
     for at, label in enumerate(labels or ()):
         if "\0" in label:
             raise InputError(f"{name}: label {at} holds the character NUL, which no file keeps")
@@ -76,7 +76,7 @@ def check_labels(name: str, labels: Iterable[str] | None) -> None:
 
 
 def number_list(name: str, text: str) -> list[float] | None:
-    """Return the numbers of ``"3,5"``, or None where it names a file; ``none`` is −1."""
+    """Return the numbers of ``"3,5"``; None for the name of a file. ``none`` is −1."""
     parts = [part.strip() for part in text.split(",")]
     if name == "window":
         parts = ["-1" if part == "none" else part for part in parts]

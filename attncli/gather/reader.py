@@ -1,4 +1,4 @@
-"""Read files one by one, and note what they say and where each thing came from."""
+"""Read files one by one; note their contents and their names."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class Gathered:
 
 @dataclass(eq=False)
 class Reader:
-    """Reads files and notes what they say, and where each thing came from.
+    """Reads files, and notes their contents and where each argument came from.
 
-    The options that are ``given`` win over a file, in which some names are ``left`` out.
+    Options that are ``given`` replace entries of a file; entries that are ``left`` out are ignored.
     """
 
     given: Mapping[str, object]
@@ -92,7 +92,7 @@ class Reader:
     _features: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
 
     def read(self, file: str, skipped: Collection[str] = ()) -> LoadedArray | LoadedMapping:
-        """Return what a file holds; in entries that are skipped nothing is an error."""
+        """Return the contents of a file; skipped entries cause no errors."""
         self.note_input(file)
         return read(file, dtype=self.dtype, header=self.header, skipped=skipped)
 
@@ -102,7 +102,7 @@ class Reader:
         return read_array(file, dtype=self.dtype, header=self.header)
 
     def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
-        """Return the one array of a file that an entry of a problem file or an option names."""
+        """Return the array of a file that an entry or an option names."""
         try:
             return self.read_array(inside(folder, file))
         except InputError as error:
@@ -111,12 +111,12 @@ class Reader:
             raise
 
     def note_input(self, file: str) -> None:
-        """Note that a file is read; standard input is read once."""
+        """Note the name of a file; standard input can be read only once."""
         refuse_two_streams((*self.gathered.inputs, file))
         self.gathered.inputs.append(split_member(file)[0])
 
     def take_document(self, document: LoadedMapping) -> list[str]:
-        """Note the entries of a problem, and return the names of those that no problem has."""
+        """Take the entries of a problem; return the names of unknown ones."""
         replaced = replaced_by(self.given)
         taken: dict[str, str] = {}
         strange = []
@@ -145,7 +145,7 @@ class Reader:
         return strange
 
     def take_entry(self, document: LoadedMapping, name: str, full: str, value: object) -> None:
-        """Note one entry of a problem by its full name."""
+        """Take one entry of a problem under its full name."""
         source = f"{document.name}#{printable(name)}" if document.name else None
         if document.dump and isinstance(value, str) and full not in WORDS:
             # What a program dumped names no files.
@@ -160,7 +160,7 @@ class Reader:
     def tell_of_strange(
         self, names: Collection[str], document: LoadedMapping, more: Collection[str]
     ) -> None:
-        """Note which entries of a dump are not used; refuse rules of other libraries."""
+        """Note unknown entries of a dump; refuse rules of other libraries."""
         taken = {*self.gathered.sources.values(), *more}
         rest = [name for name in names if f"{document.name}#{printable(name)}" not in taken]
         for name in rest:
@@ -173,7 +173,7 @@ class Reader:
             )
 
     def take(self, name: str, value: object, folder: str, source: str | None = None) -> None:
-        """Note one option, from the place in a problem file or from the command line."""
+        """Take one option or entry."""
         if value is None:
             return
         if name in LABELS:
@@ -208,7 +208,7 @@ class Reader:
             self.gathered.sources[name] = source
 
     def take_array(self, name: str, array: LoadedArray) -> None:
-        """Note an array, its file, and the labels of its rows."""
+        """Take an array, its file, and its labels."""
         layered = name in _LAYERED or array.values.ndim > MOST_AXES
         one = one_layer(array, self.layer) if layered else array
         self.gathered.arguments[name] = self.values(one)
@@ -227,7 +227,7 @@ class Reader:
                 advise_on_order(array.name, labels, file, known)
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
-        """Return the numbers of what may be an input, and note whether they are bfloat16."""
+        """Return the numbers of an array, and note bfloat16."""
         shape, name = array.values.shape, array.name
         if not 1 <= len(shape) <= MOST_AXES:
             hint = fewer_axes(shape)
@@ -241,13 +241,13 @@ class Reader:
         return array.values
 
     def advise_on_features(self) -> None:
-        """Warn where the columns of query and key have the same names in another order."""
+        """Warn where query and key name the same columns in another order."""
         if len(self._features) > 1:
             (own, file), (known, other) = self._features["key"], self._features["query"]
             advise_on_order(file, own, other, known)
 
     def settle_scale(self) -> None:
-        """Turn plain into the scale 1."""
+        """Replace plain by scale 1."""
         arguments = self.gathered.arguments
         if arguments.pop("plain", False):
             if "scale" in arguments:
@@ -255,7 +255,7 @@ class Reader:
             arguments["scale"] = 1.0
 
     def name_tokens(self) -> None:
-        """Spread tokens over queries and keys; labels found in matrix files come last."""
+        """Use tokens as labels of queries and keys; labels of tables come last."""
         arguments = self.gathered.arguments
         tokens = arguments.pop("tokens", None)
         for name in ("query_labels", "key_labels"):
@@ -268,7 +268,7 @@ class Reader:
 
 
 def _is_set(document: LoadedMapping, name: str) -> bool:
-    """Return whether an entry is more than null, false, zero, or an array without numbers."""
+    """Return whether an entry is not null, false or zero."""
     try:
         value = document.entries[name]
     except InputError:  # of elements that are not read

@@ -1,4 +1,4 @@
-"""Where a problem comes from: the one place that knows what the files of a command stand for."""
+"""The files of a command, and the problem that they hold."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _EXAMPLE: dict[str, list[list[float]]] = {
 
 
 def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMapping:
-    """Return the query, key and value, or X, that the files of a command stand for."""
+    """Return the problem in the files of a command, by the names of its entries."""
     given = reader.given
     projections = [name for name in (*PROJECTIONS, "checkpoint") if name in given]
     if not files:
@@ -87,7 +87,7 @@ def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMap
 
 
 def dump_file(folder: str, layer: int | None, call: int | None) -> str:
-    """Return the file of one recorded call in a folder: of the only layer, and its first call."""
+    """Return the file of a recorded call, by default the first call of the only layer."""
     calls, name = _recorded(folder), printable(folder)
     if not calls:
         raise InputError(
@@ -109,7 +109,7 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
 
 
 def layers_in(source: str) -> dict[int, str]:
-    """Return the layers of a folder of recorded calls, or of a file, with the names of modules."""
+    """Return the layers in a folder or a file, with the names of their modules."""
     if os.path.isdir(source):  # noqa: PTH112 - false of names that no file can have
         first = {layer: next(iter(calls.values())) for layer, calls in _recorded(source).items()}
         facts = {layer: _facts(cast("LoadedMapping", read(file))) for layer, file in first.items()}
@@ -119,7 +119,7 @@ def layers_in(source: str) -> dict[int, str]:
 
 
 def recorded_calls(folder: str) -> list[dict[str, Any]]:
-    """Return what a folder says of each recorded call: its facts, shapes and dtype, no numbers."""
+    """Return facts, shapes and dtype of each recorded call in a folder."""
     return [
         _told(file, layer, call)
         for layer, calls in _recorded(folder).items()
@@ -154,7 +154,7 @@ def _recorded(folder: str) -> dict[int, dict[int, str]]:
 
 
 def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
-    """Return one layer of an array whose first axis counts layers; the array itself without one."""
+    """Return one layer of an array whose first axis counts layers."""
     if layer is None:
         return array
     shape, what = array.values.shape, f"{array.name}: --layer {layer}"
@@ -167,7 +167,7 @@ def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
 
 
 class LeftOut:
-    """The long names that ``without`` gives, and those of them that a file had."""
+    """The names that ``without`` leaves out, and which of them a file had."""
 
     def __init__(self, without: object) -> None:
         names: Any = without.split(",") if isinstance(without, str) else without or ()
@@ -187,7 +187,7 @@ class LeftOut:
         return full in self.names
 
     def refuse_unmet(self, given: Collection[str]) -> None:
-        """Refuse names that nothing had; options that are given serve as well."""
+        """Refuse names that neither a file nor an option had."""
         for name in sorted(self.names - self._met - {*given}):
             # Options first: beside them a file may hold a thousand outputs.
             held = sorted(self._held, key=lambda one: full_name(one) not in KNOWN)
@@ -212,7 +212,7 @@ def _listed(numbers: Collection[int]) -> str:
 
 
 def _with_facts(document: LoadedMapping) -> LoadedMapping:
-    """Return a document with the options and labels that `attncli.capture` wrote beside arrays."""
+    """Add the options and labels in the metadata of a recorded call."""
     facts = _facts(document)
     if facts is None:
         return document
@@ -223,7 +223,7 @@ def _with_facts(document: LoadedMapping) -> LoadedMapping:
 
 
 def _facts(document: LoadedMapping) -> dict[str, Any] | None:
-    """Return what `attncli.capture` wrote into the metadata of a document, if it did."""
+    """Return the metadata of a recorded call; None for other files."""
     text = (document.metadata or {}).get(_FACTS)
     if text is None:
         return None

@@ -1,7 +1,7 @@
-"""Files to named arrays: CSV, TSV, NPY, NPZ, safetensors, YAML, JSON, PyTorch and Zarr.
+"""Files become named arrays: CSV, TSV, NPY, NPZ, safetensors, YAML, JSON, PyTorch and Zarr.
 
-`read` tells the format of a file by content and name, and gives a `LoadedArray` or a
-`LoadedMapping`; the only other end is an `AttnError`.
+`read` tells the format of a file by its content and its name. It returns a `LoadedArray` or a
+`LoadedMapping`, or raises an `AttnError`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def read(
     skipped: Collection[str] = (),
     stdin: BinaryIO | None = None,
 ) -> Contents:
-    """Read what `source` names: a path, ``FILE#NAME`` for one member, or ``-``, from `stdin`.
+    """Read the file that `source` names: a path, ``FILE#NAME`` for one member, or ``-``.
 
-    The `dtype` ``bfloat16`` is for 2-byte elements of NPY and NPZ that have no type of their own;
-    `header` says whether the first row of a table names its columns. Nothing in the entries of a
-    document that are `skipped` is an error.
+    With the `dtype` ``bfloat16``, 2-byte elements of NPY and NPZ files are read as bfloat16.
+    `header` says whether the first row of a table names its columns. Entries of a document that
+    are `skipped` cause no errors. `stdin` takes the place of standard input.
     """
     if not (dtype is None or (isinstance(dtype, str) and dtype == "bfloat16")):
         raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
@@ -68,9 +68,9 @@ def read(
 def read_array(
     source: str, *, dtype: str | None = None, header: str = "auto", entry: str | None = None
 ) -> LoadedArray:
-    """Read what `source` names as one array: of a mapping, the array called `entry`.
+    """Read the file that `source` names as one array; of a mapping, take the array called `entry`.
 
-    A mapping of one array without a name, as ``np.savez(file, a)`` writes it, is that array.
+    A mapping that ``np.savez(file, a)`` wrote counts as one array.
     """
     contents = read(source, dtype=dtype, header=header)
     if isinstance(contents, LoadedArray):
@@ -94,7 +94,10 @@ def read_array(
 
 
 def open_members(source: str, *, dtype: str | None = None) -> tuple[LoadedMapping, list[str]]:
-    """Return the entries of a file, one array under no name, and the names of those meant."""
+    """Return the entries of a file and the names that `source` asks for.
+
+    A file of one array has one entry, whose name is empty.
+    """
     path, name = split_member(source)
     contents = _contents(path, dtype=dtype)
     if isinstance(contents, LoadedArray):
@@ -105,20 +108,20 @@ def open_members(source: str, *, dtype: str | None = None) -> tuple[LoadedMappin
 
 
 def describe(source: str, *, dtype: str | None = None) -> list[Member]:
-    """Return what a file holds; of NPY, NPZ, safetensors and Zarr only the headers are read."""
+    """Return the members of a file; only the headers of NPY, NPZ, safetensors and Zarr are read."""
     contents, names = open_members(source, dtype=dtype)
     with refusals(contents.name):
         return [contents.member(name) for name in names]
 
 
 def headers(source: str) -> list[Member]:
-    """Return what the headers of a file say; nothing if its format has none, or it is a stream."""
+    """Return the members that the headers of a file list; none for text and for streams."""
     path = split_member(source)[0]
     return describe(source) if is_file(path) and format_of(open_source(path)).binary else []
 
 
 def split_member(source: str) -> tuple[str, str | None]:
-    """Split ``FILE#NAME`` into the file and the member, or None; a file named so comes first."""
+    """Split ``FILE#NAME`` into file and member; the member is None where a file is called so."""
     if "#" not in source or os.path.exists(source):  # noqa: PTH110 - false of what is no name
         return source, None
     cuts = [at for at, letter in enumerate(source) if letter == "#"]

@@ -1,4 +1,4 @@
-"""What a file turns out to hold: one array, or a mapping of named entries."""
+"""The contents of a file: one array, or a mapping of named entries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class LoadedArray:
-    """One array: real numbers or booleans as stored, of text float64.
+    """One array: real numbers or booleans as they are stored; float64 from text files.
 
-    The ``name`` is how errors name it: ``q.csv``, ``dump.npz#q``. Labels are those of a table.
-    ``printed`` is ``%.2f`` or ``%.2e`` where its text shows that all its numbers were printed so.
-    Of a table, which has two axes, others of length 1 may be left out.
+    Error messages use the ``name``: ``q.csv``, ``dump.npz#q``. Tables have labels. ``printed`` is
+    ``%.2f`` or ``%.2e`` where all numbers in a text file were printed with that format. A table
+    always has two axes, even if one of length 1 was not meant.
     """
 
     values: npt.NDArray[Any]
@@ -59,13 +59,12 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LoadedMapping:
-    """Named entries of a file, which are read when they are asked for in binary formats.
+    """Named entries of a file; binary formats read an entry when it is asked for.
 
-    An entry is a `LoadedArray`, or what the file says: bool, int, float, str, None, a list of str
-    (labels), or `Unread`. File names in it are relative to the ``folder``. A ``dump`` was written
-    by a program (NPZ, safetensors, PyTorch), with whatever else it had at hand. ``metadata`` is
-    what the header of a safetensors file says beside the tensors, and ``header`` tells of an entry
-    without reading it.
+    An entry is a `LoadedArray`, a bool, int, float, str, None, a list of labels, or `Unread`. File
+    names in it are relative to the ``folder``. A ``dump`` was written by a program, with other
+    entries than a problem has. ``metadata`` comes from the header of a safetensors file, and
+    ``header`` describes an entry without reading it.
     """
 
     entries: Mapping[str, object]
@@ -76,7 +75,7 @@ class LoadedMapping:
     header: Callable[[str], Member] | None = None
 
     def member(self, name: str) -> Member:
-        """Return what an entry is, by its header if it has one."""
+        """Return name, shape and dtype of an entry, from its header if there is one."""
         return self.header(name) if self.header else member_of(name, self.entries[name])
 
 
@@ -103,14 +102,14 @@ class LazyEntries(Mapping[str, object]):
 
 
 class Unread:
-    """An entry that is not read: a summary that attncli itself wrote beside the arrays."""
+    """An entry that is skipped: a summary that attncli itself wrote beside the arrays."""
 
     def __str__(self) -> str:
         return "not read"
 
 
 def member_of(name: str, entry: object) -> Member:
-    """Return what an entry is that was read."""
+    """Return name, shape and dtype of an entry that was read."""
     if isinstance(entry, LoadedArray):
         return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
     if isinstance(entry, list):

@@ -1,4 +1,4 @@
-"""Read JSON; the tree of a JSON or YAML document becomes arrays, one for each list."""
+"""Read JSON documents; the lists of a JSON or YAML document become arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ _QUOTED = (
     "the array is in quotation marks: write it as a list, in Python x.tolist(), and make JSON of "
     "it once (json.dump without default=str)"
 )
-
 # A key takes as much time and memory as so many cells.
 _CELLS_A_KEY = 3
 # The largest float64 has 309 digits.
@@ -52,7 +51,7 @@ Path = list[str | int]
 
 
 class Document(NamedTuple):
-    """A text with a name; ``find`` returns where in it the item at a `Path` stands."""
+    """A text with its source; ``find`` returns the offset of the item at a `Path`."""
 
     source: Source
     text: str
@@ -71,7 +70,7 @@ class Document(NamedTuple):
 
 
 class _TwinError(Exception):
-    """A key that stands twice in a mapping; raised inside the parser, which knows no place."""
+    """A key that appears twice in a mapping; the parser that raises it knows no position."""
 
 
 def read(source: Source) -> Contents:
@@ -82,12 +81,12 @@ def read(source: Source) -> Contents:
 
 
 def json_tree(source: Source, text: str) -> Any:
-    """Parse JSON that is no problem, of bounded size."""
+    """Parse JSON that is not a problem, within the same limits."""
     return _tree(Document(source, text, _find))
 
 
 def read_settings(file: str, what: str) -> dict[str, Any]:
-    """Return the entries of a mapping in JSON, the settings of another program, as they are."""
+    """Return the JSON mapping in a file of another program."""
     source = open_source(file)
     found = json_tree(source, source.text())
     if not isinstance(found, dict):
@@ -137,7 +136,7 @@ def _number(text: str) -> float:
 
 
 def _find(document: Document, path: Path) -> int:
-    """Return the offset of an item in a text that is JSON: what stands before it is skipped."""
+    """Return the offset of an item in JSON text by skipping the items before it."""
     text, place = document.text, _behind_blanks(document.text, 0)
     for step in path:
         place = _behind_blanks(text, place + 1)
@@ -157,7 +156,7 @@ def _behind_blanks(text: str, place: int) -> int:
 
 
 def contents(document: Document, root: object) -> Contents:
-    """Turn the tree of a document into what its file holds."""
+    """Turn the tree of a document into an array or a mapping."""
     source = document.source
     if isinstance(root, dict):
         if len(root) > _MAX_ENTRIES:
@@ -220,7 +219,7 @@ def _array(document: Document, nested: list[Any], path: Path) -> npt.NDArray[Any
 
 
 def _flattened(document: Document, nested: list[Any], path: Path) -> tuple[list[int], list[Any]]:
-    """Return the shape and the items; each level's first list sets the length of the others."""
+    """Return the shape and the items; all lists of a level must have the same length."""
     shape, flat = [len(nested)], nested
     while flat and isinstance(flat[0], list):
         lengths = [len(item) if isinstance(item, list) else -1 for item in flat]

@@ -1,4 +1,4 @@
-"""Which of a table's first row and first columns are names, not numbers."""
+"""Which cells of a table are names of rows and columns, and which are numbers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAINLY", "Headings", "find_headings", "names_behind_index", "settle"]
 
-# What pandas makes of a heading that is empty when it reads a table, and writes again.
+# The name that pandas gives to a column without one.
 _UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
-# What stands above a column that counts the rows, and behind labels: X and ...1 are R's words.
+# Names of columns that count the rows, first or behind labels; X and ...1 are of R.
 _INDICES = re.compile(r"index|idx|id|row|level_0|\.\.\.1|unnamed: [\d.]+")
 _SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|rownames|{_INDICES.pattern}")
-# What stands above labels.
+# Names of columns of labels.
 _CORNERS = re.compile(
     r"index|idx|id|row|tokens?|words?|labels?|name|#|n[or]\.?|rownames|\.\.\.1|token_?ids?|input_ids"
 )
-# So many numbers that follow each other are hardly chance; larger ones count nothing.
+# Fewer consecutive numbers may be chance, and larger ones count nothing.
 _COUNT, _MOST = 3, 2**31
 PLAINLY = (
     "write numbers in plain digits, as -1234.5; where the first column holds labels, the first "
@@ -42,7 +42,7 @@ PLAINLY = (
 
 
 class Headings(NamedTuple):
-    """What of a table is names; they may be numbers where they are ``certain``."""
+    """Whether the first row and the first column are names; ``certain`` names may be numbers."""
 
     row: bool
     column: bool
@@ -52,7 +52,7 @@ class Headings(NamedTuple):
 def find_headings(
     first: list[str], second: list[str] | None, labels: Sequence[str], header: str = "auto"
 ) -> Headings:
-    """Tell names from numbers by the first two rows and the first cells of those below."""
+    """Tell names from numbers by the first two rows and the first column."""
     wide, corner = len(first) > 1, first[0].strip()
     if wide and header != "no" and (not corner or _UNNAMED.fullmatch(corner)):
         if header == "yes" or _are_names(first[1:], labels):
@@ -70,7 +70,7 @@ def find_headings(
 
 
 def _are_names(cells: list[str], labels: Sequence[str]) -> bool:
-    """Whether cells beside an empty corner are names; numbers are if they count, or are labels."""
+    """Whether the cells beside an empty corner are names."""
     if not all(map(is_numeric, cells)):
         return any(cell.strip() for cell in cells)
     if _counts(cells) or (_counts(cells, 1) and _counts(labels, 1)) or cells == [*labels]:
@@ -83,7 +83,7 @@ def _counts(cells: Sequence[str], start: int = 0) -> bool:
 
 
 def _is_labelled(row: list[str]) -> bool:
-    """Whether a row begins with a word: one like 50% is one only before plain numbers."""
+    """Whether a row begins with a label; a text such as 50% is one only before numbers."""
     first, *others = row
     numbers = all(map(is_numeric, first.split()))  # of none: an empty cell
     if numbers or is_truth(first) or has_decimal_comma(first):
@@ -92,7 +92,7 @@ def _is_labelled(row: list[str]) -> bool:
 
 
 def _is_header(first: list[str], second: list[str]) -> bool:
-    """Whether a row is names: it holds no number, or counts from 0 above numbers with points."""
+    """Whether a row is names: without numbers, or counting from 0 above fractions."""
     if any(map(is_numeric, first)):
         fractions = all(re.search(r"[.eE]", cell) and is_numeric(cell) for cell in second)
         return len(first) >= _COUNT and _counts(first) and fractions
@@ -103,7 +103,7 @@ def _is_header(first: list[str], second: list[str]) -> bool:
 
 
 def names_behind_index(rows: Sequence[list[str]]) -> bool:
-    """Whether the first column counts the rows, and the second holds their labels."""
+    """Whether the first column counts the rows and the second one holds their labels."""
     first, below = rows[0], rows[1:]
     if len(first) < 3 or any(len(row) != len(first) for row in below):
         return False
@@ -114,7 +114,7 @@ def names_behind_index(rows: Sequence[list[str]]) -> bool:
 
 
 def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
-    """Leave out columns that count the rows, and warn of what else may be names."""
+    """Remove columns that count the rows, and warn of rows and columns that may be names."""
     _refuse_numbers_as_names(found, header)
     while found.column_labels and found.values.shape[1] > 1 and _is_index(found):
         found = _without_first(found)
@@ -124,7 +124,7 @@ def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
 
 
 def _is_index(found: LoadedArray) -> bool:
-    """Whether the first column counts the rows, by its heading or behind the label column."""
+    """Whether the first column counts the rows."""
     name = (found.column_labels or ("",))[0].strip()
     counts, rows = _start(found.values[:, 0]) in (0, 1), len(found.values)
     if _UNNAMED.fullmatch(name):
@@ -135,7 +135,7 @@ def _is_index(found: LoadedArray) -> bool:
 
 
 def _without_first(found: LoadedArray) -> LoadedArray:
-    """Leave out the first column; it names the rows where nothing else does."""
+    """Remove the first column; it names the rows where no other column does."""
     values, labels, names = found.values, found.row_labels, found.column_labels or ()
     start, taken = _start(values[:, 0]), "is left out: it counts the rows"
     if start not in (0, 1):
@@ -148,7 +148,7 @@ def _without_first(found: LoadedArray) -> LoadedArray:
 
 
 def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
-    """Refuse names that are all like numbers, as 50% and 1.5 dB, unless something says names."""
+    """Refuse names that all look like numbers, such as 50% and 1.5 dB."""
     rows, columns = found.row_labels, found.column_labels
     if header == "yes" or (rows and columns):
         return
@@ -162,7 +162,7 @@ def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
 
 
 def _advise(found: LoadedArray, header: str) -> None:
-    """Warn of a first row or column of numbers that counts, as a header or an index does."""
+    """Warn of a first row or column that counts, as a header or an index does."""
     values, unnamed = found.values, found.column_labels is None
     if unnamed and header == "auto" and len(values) > 1 and _may_be_header(values):
         first = values[0]
@@ -180,7 +180,7 @@ def _advise(found: LoadedArray, header: str) -> None:
 
 
 def _may_be_header(values: npt.NDArray[Any]) -> bool:
-    """Whether a first row counts, unless it is 0, 1 of a mask, or all rows go on counting."""
+    """Whether the first row counts, and is not a row of a mask or of 0, 1, … n."""
     first, below = values[0], values[1:]
     if _counts_beside(first, below):
         return True
@@ -194,7 +194,7 @@ def _counts_beside(numbers: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
 
 
 def _start(numbers: npt.NDArray[Any]) -> float | None:
-    """Return the whole number from which some count on by one; None where they do not."""
+    """Return the first of consecutive whole numbers; None where they are not consecutive."""
     first = float(numbers[0])
     whole = abs(first) < _MOST and first.is_integer()
     return first if whole and np.array_equal(numbers, first + np.arange(len(numbers))) else None

@@ -1,4 +1,4 @@
-"""What a file holds, as data: its members with the range of their numbers, labels, texts."""
+"""The members of a file as data: shapes, ranges, labels, and texts in pictures."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FileInfo", "Survey", "inspect", "survey"]
 
-# Enough bytes to tell a picture from a table of numbers, and the most of a picture.
+# Bytes that show whether a file is a picture, and the limit for a whole picture.
 _HEAD, _MOST_PICTURE = 4096, 1 << 28
-# A longer file is not looked at for labels where it is none of numbers.
+# Longer files are not searched for labels.
 _MOST_LABELS = 1 << 22
 # 16 MB in float64; what is mapped is read once and not kept.
 _BLOCK = 1 << 21
@@ -36,7 +36,7 @@ _BLOCK = 1 << 21
 
 @dataclass(frozen=True)
 class Survey:
-    """The range of the finite numbers (None without any), and how many are none."""
+    """The range of the finite numbers, and the counts of NaN, inf and −inf."""
 
     minimum: float | None
     maximum: float | None
@@ -52,7 +52,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file; of a ``picture`` (``png``, ``svg``, ``pdf``) the ``texts`` that it carries."""
+    """The members of one file, or the ``texts`` in a ``picture`` (``png``, ``svg`` or ``pdf``)."""
 
     name: str
     members: tuple[Member, ...] = ()
@@ -112,7 +112,7 @@ def _picture(source: str) -> FileInfo | None:
 
 
 def _labels(source: str) -> tuple[str, ...] | None:
-    """Return the words of a file of labels; None where it may be anything else."""
+    """Return the words of a file of labels; None where the file may be something else."""
     opened = open_source(source) if is_file(source) else None
     if opened is None or opened.size > _MOST_LABELS:
         return None
@@ -128,11 +128,11 @@ def _labels(source: str) -> tuple[str, ...] | None:
 
 
 def _surveyed(contents: LoadedMapping, name: str) -> Member:
-    """Return what an entry is, with the range of its numbers; or why it is not read."""
+    """Return an entry with the range of its numbers, or with the reason why it cannot be read."""
     try:
         entry = contents.entries[name]
     except InputError as error:
-        # The header of an array of objects, say, tells what it is all the same.
+        # The header of an array of objects, for example, can be read.
         told = Member(name, (), "?")
         with suppress(InputError):
             told = contents.member(name)

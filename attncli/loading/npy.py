@@ -1,6 +1,6 @@
 """Read NPY, NumPy's file of one array: mapped into memory, nothing evaluated or unpickled.
 
-NumPy evaluates the header, allocates what it claims, and maps what is not there. Reference: NumPy
+NumPy's own reader evaluates the header and allocates whatever size it claims. Reference: NumPy
 Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
 """
 
@@ -39,7 +39,7 @@ __all__ = [
     "read_header",
 ]
 
-# A file can hold no more; and the product of a million sizes takes minutes.
+# A file can hold no more elements, and the product of a million axes takes minutes.
 MOST_AXES, LARGEST = 64, 2**63 - 1
 _MAGIC = b"\x93NUMPY"
 # Format version: the bytes of the header's length, and the header's encoding.
@@ -73,7 +73,7 @@ _REFUSED = {
 
 
 class Header(NamedTuple):
-    """What an NPY header claims, with the dtype as written, ``<f4``."""
+    """The claims of an NPY header; ``descr`` is the dtype as written, such as ``<f4``."""
 
     descr: str
     shape: tuple[int, ...]
@@ -82,12 +82,12 @@ class Header(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The letter of NumPy for the kind of the elements; [ of structures."""
+        """NumPy's letter for the kind of the elements; [ for structured arrays."""
         return self.descr.lstrip("<>|=")[:1]
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The elements' dtype as stored; None where attncli does not read it."""
+        """The dtype of the stored elements; None where attncli cannot read them."""
         if _WORDS.fullmatch(self.descr) and len(self.shape) <= 1:
             return np.dtype(self.descr)
         if _FIELDS.fullmatch(self.descr) and len(self.shape) == 1:
@@ -98,7 +98,7 @@ class Header(NamedTuple):
         return np.dtype(order + code) if order and order in "<>|=" and code in _STORED else None
 
     def member(self, name: str, dtype: str | None) -> Member:
-        """Return what `describe` says of this array; ``dtype`` is the option of that name."""
+        """Return the array as a member of its file; ``dtype`` is the option of that name."""
         stored, shape = self.dtype, self.shape
         if dtype == "bfloat16" and self.descr.lstrip("<>|=") in _MAY_BE_BFLOAT16:
             return Member(name, shape, dtype)
@@ -112,7 +112,7 @@ class Header(NamedTuple):
         return Member(name, shape, word)
 
     def check(self, size: int, name: str, dtype: str | None) -> np.dtype[Any]:
-        """Return the dtype of the elements as stored, if they are as many numbers as claimed."""
+        """Return the dtype of the stored elements; refuse a file of another size than claimed."""
         stored = self.dtype
         raw = stored is not None and stored.kind == "V" and not stored.names
         if stored is None or (raw and dtype != "bfloat16"):
@@ -136,7 +136,7 @@ class Header(NamedTuple):
 
 
 def read(source: Source) -> LoadedMapping:
-    """Read the header of an NPY file, whose array has no name; a regular file is mapped."""
+    """Read the header of an NPY file; the array, whose name is empty, is mapped when asked for."""
     with source.open() as stream:
         header = read_header(stream, source.name)
     entries = LazyEntries([""], lambda _: _array(source, header))
@@ -191,7 +191,7 @@ def _parsed_header(text: str, start: int, name: str) -> Header:
 
 
 def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
-    """Refuse a shape that a header may claim, but that NumPy has no array of."""
+    """Refuse a shape that no NumPy array can have."""
     if len(shape) > MOST_AXES or math.prod(filter(None, shape)) * itemsize > LARGEST:
         raise InputError(f"{name}: no array has the shape {shape}")
 
@@ -216,7 +216,7 @@ def in_native_order(
 
 
 def entry_of(values: npt.NDArray[Any], name: str) -> object:
-    """Return an array, words, or a single value as Python's; a structured array is columns."""
+    """Return an array, words, or a single Python value; a structured array becomes columns."""
     if values.dtype.kind == "U":
         return _words_of(values, name)
     if values.dtype.names and values.dtype != BFLOAT16:
@@ -227,7 +227,7 @@ def entry_of(values: npt.NDArray[Any], name: str) -> object:
 
 
 def _columns(records: npt.NDArray[Any], name: str) -> LoadedArray:
-    """Return the fields of records as named columns, in the dtype that holds all of them."""
+    """Return the fields of a structured array as named columns of one dtype."""
     from attncli.loading.headings import settle  # noqa: PLC0415 - few files hold records
 
     names = records.dtype.names or ()
@@ -237,9 +237,9 @@ def _columns(records: npt.NDArray[Any], name: str) -> LoadedArray:
 
 
 def _words_of(values: npt.NDArray[np.str_], name: str) -> str | list[str]:
-    """Return a word, or a list of words, that was stored as an array of fixed width."""
+    """Return the word or the list of words in an array of text."""
     codes = np.atleast_1d(values).view(np.uint32)
-    # Beyond Unicode, or half of a pair: NumPy would fail on the one, and a file on the other.
+    # Beyond Unicode NumPy would fail, and half of a surrogate pair cannot be written.
     if (codes > _LAST_CHARACTER).any() or (codes - _SURROGATES < _SURROGATE_COUNT).any():
         raise InputError(f"{name} holds text that is not Unicode")
     words: str | list[str] = values.tolist()

@@ -65,7 +65,7 @@ def read(source: Source) -> LoadedMapping:
 
 
 class _Bounded(io.BufferedReader):
-    """A file that never hands out more at once than an honest directory takes."""
+    """A file that refuses reads larger than the directory of an honest archive."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         bounded = size is not None and 0 <= size <= _DIRECTORY_LIMIT
@@ -76,7 +76,7 @@ class _Bounded(io.BufferedReader):
 
 
 class _DirectoryTooLongError(Exception):
-    """What `_Bounded` raises within zipfile."""
+    """The archive has too large a directory."""
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def _archive(source: Source) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def _damage(source: Source) -> Iterator[None]:
-    """Name the file in whatever goes wrong within its ZIP."""
+    """Turn errors of zipfile into an `InputError` that names the file."""
     import zipfile  # noqa: PLC0415
     import zlib  # noqa: PLC0415
 
@@ -130,7 +130,7 @@ def _member_names(archive: zipfile.ZipFile, source: Source) -> list[str]:
 
 
 def _check_sizes(infos: list[zipfile.ZipInfo], source: Source) -> None:
-    """Refuse bombs, also those that hide behind what does not compress, or in each other."""
+    """Refuse archives that unpack to far more than they hold."""
     packed = sum(info.compress_size for info in infos)
     if packed > source.size:
         what = f"claims members of {packed} packed bytes; the file has {source.size}"

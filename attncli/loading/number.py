@@ -1,4 +1,4 @@
-"""The one number grammar of all text formats, and what is near enough to be a mistake."""
+"""The number grammar of all text formats, and texts that look like mistyped numbers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ __all__ = [
     "printed_alike",
 ]
 
-# A hint.
 DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
-# What stands for a number that is missing, in lower case.
+# Texts for a missing number, in lower case.
 _HOLES = {"", "na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
-# What a spreadsheet shows where it could not compute, or where a column is too narrow.
+# Error values of spreadsheets, and #### of a narrow column.
 _ERROR = re.compile(r"#[^\W\d_¡¿]?.*[!?]|#N/?[AVD]|#{2,}|Err:\d+", re.IGNORECASE)
 _HEX = re.compile(r"0[xbo]", re.IGNORECASE)
 # Signs that stand before a number: of a formula, a currency, a quotation, a comparison.
@@ -34,7 +33,7 @@ _BEGUN = re.compile(r"(?P<number>[\d.,' \u00a0\u202f]*\d[.,]?|∞)(?P<rest>.*)",
 # Letters that a unit may have; more of them are a word, as in "2-gram of words".
 _UNIT = 3
 
-# What the first numbers are found in.
+# The length of the beginning in which numbers are looked at.
 _BEGINNING = 2**13
 _PRINTED = re.compile(
     r"(?<![\w.])([-+]?\d+(?:\.(\d*))?(e[-+]?\d+)?)(?![\w.])", re.ASCII | re.IGNORECASE
@@ -42,7 +41,7 @@ _PRINTED = re.compile(
 
 
 class NumberOverflowError(Exception):
-    """A number written in digits that no float64 can hold, such as 1e400."""
+    """A number in digits that is beyond the range of float64, such as 1e400."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -50,7 +49,7 @@ class NumberOverflowError(Exception):
 
 
 def parse_number(text: str) -> float | None:
-    """Return a number as ``float()`` reads ASCII without underscores; None of other texts."""
+    """Return the number that ``float()`` reads from ASCII without underscores, or None."""
     if not text.isascii() or "_" in text:
         return None
     try:
@@ -63,7 +62,7 @@ def parse_number(text: str) -> float | None:
 
 
 def is_numeric(text: str) -> bool:
-    """Whether a text is meant as a number, be it one that `parse_number` refuses."""
+    """Whether ``float()`` reads a text, even if `parse_number` refuses it."""
     if text[:1].isalpha() and text[0] not in "iInN":  # a word, but for inf and nan: most labels
         return False
     try:
@@ -74,17 +73,17 @@ def is_numeric(text: str) -> bool:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Whether a text is a number that is written with a decimal comma."""
+    """Whether a text is a number with a decimal comma."""
     return re.fullmatch(_DECIMAL_COMMA, text) is not None
 
 
 def is_hole(text: str) -> bool:
-    """Whether a text stands for a number that is missing."""
+    """Whether a text stands for a missing number."""
     return text.strip().lower() in _HOLES
 
 
 def is_attempt(text: str) -> bool:
-    """Whether a text is a number, stands for one, or begins as no name does: 50%, 1.5 dB."""
+    """Whether a text is, or looks like, a number: 50%, 1.5 dB, NA, #DIV/0!."""
     bare = text.strip()
     if is_numeric(bare) or is_hole(bare) or _ERROR.fullmatch(bare) or _HEX.match(bare):
         return True
@@ -102,10 +101,10 @@ def is_truth(text: str) -> bool:
 
 
 def printed_alike(text: str) -> str | None:
-    """Return the C format with which all first numbers of a text were printed; None without one.
+    """Return the C format of the first numbers of a text, such as ``%.2f``; None without one.
 
-    All have as many decimals, and one of them would be written otherwise as it is: 0.50 or 0.731,
-    but not 0.25 and 0.75.
+    All numbers have the same count of decimals, and at least one of them was rounded or padded:
+    0.50 or 0.731, but not 0.25 and 0.75.
     """
     found = _PRINTED.findall(text[:_BEGINNING])
     # The last one may be cut in two.

@@ -1,4 +1,4 @@
-"""Pictures: images that Pillow reads, and the texts in the PNG, SVG and PDF files of `heatmap`.
+"""Images for heatmaps, and the texts in PNG, SVG and PDF pictures.
 
 In SVG and PDF all texts are one JSON object in the description, as `attncli.view.figure.metadata`
 writes it.
@@ -66,7 +66,7 @@ def picture_format(data: bytes) -> Literal["png", "svg", "pdf"] | None:
 
 
 def read_texts(data: bytes) -> dict[str, str]:
-    """Return the first texts that a picture carries, by name; empty if it has none."""
+    """Return the texts in a picture by their names; empty if there are none."""
     kind = picture_format(data)
     if kind == "svg":
         found = _SVG_TEXT.search(data.decode("utf-8", "replace"))
@@ -79,7 +79,7 @@ def read_texts(data: bytes) -> dict[str, str]:
 
 
 def _png_texts(data: bytes) -> dict[str, str]:
-    """Return the texts in front of the pixels, which are not read; Pillow bounds their length."""
+    """Return the texts before the pixels of a PNG picture; the pixels are not read."""
     from PIL import Image  # noqa: PLC0415
 
     try:
@@ -106,7 +106,7 @@ def _pdf_text(data: bytes) -> str:
 
 
 def _from_json(text: str) -> dict[str, str]:
-    """Return the mapping that attncli has written; a text of others as it is."""
+    """Return the mapping that attncli wrote, or the text of another program under one name."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

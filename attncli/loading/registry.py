@@ -1,4 +1,4 @@
-"""The formats attncli reads, and how a file is told to be one of them."""
+"""The formats that attncli reads, and how it recognises them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["AS_CSV", "format_of"]
 
 _HEAD = 4096
-# What lists the files of a checkpoint in several.
+# The index of a checkpoint in several files.
 _INDEX = ".safetensors.index.json"
 AS_CSV = "save each sheet as CSV UTF-8"
-# What other files begin with, by what to do with these.
+# The first bytes of other files, by the hint for them.
 _FOREIGN: dict[str | None, dict[bytes, str]] = {
     "unpack it first": {
         b"\x1f\x8b": "gzip",
@@ -62,7 +62,7 @@ _YAML = (
 
 
 class Format(NamedTuple):
-    """One format: its suffixes, its first bytes (certain if ``binary``), and how to read it."""
+    """One format: its suffixes, the pattern of its first bytes, and its reader."""
 
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
@@ -90,7 +90,7 @@ _CHECKPOINT_INDEX = _format("safetensors", "", _JSON, binary=True, function="rea
 
 
 def format_of(source: Source) -> Format:
-    """Tell the format by the content, and where that leaves a choice, by the name."""
+    """Return the format of a file by its first bytes and its name."""
     head = source.part(0, _HEAD)
     begun = [one for one in FORMATS if one.begins.match(head.removeprefix(BOM) or head)]
     if begun and begun[0].binary:

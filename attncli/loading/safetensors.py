@@ -70,7 +70,7 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
 
 
 def _header(source: Source) -> tuple[dict[str, _Tensor], dict[str, str]]:
-    """Return the tensors and the metadata of a header that agrees with the size of the file."""
+    """Return tensors and metadata of a header that agrees with the size of the file."""
     prefix = source.part(0, 8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or not 2 <= length <= source.size - 8:
@@ -122,7 +122,7 @@ def _sizes(value: object) -> TypeGuard[list[int]]:
 
 
 def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
-    """Refuse tensors that do not lie one behind the other up to the end of the file."""
+    """Refuse tensors that overlap, leave holes, or end elsewhere than the file."""
     for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.end)):
         if tensor.start != start or tensor.end < start:
             raise InputError(f"{source.name} has a header with tensors that overlap or leave holes")
@@ -133,7 +133,7 @@ def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
 
 
 def read_index(source: Source) -> LoadedMapping:
-    """Read which of the files beside an index holds each tensor; they are opened when asked for."""
+    """Read an index that says which file holds each tensor; files are opened when needed."""
     places = _places(source)
 
     @cache

@@ -1,4 +1,4 @@
-"""Where bytes come from: a regular file, a pipe, or standard input."""
+"""Where bytes come from: a file, a pipe, or standard input."""
 
 from __future__ import annotations
 
@@ -45,20 +45,18 @@ STANDARD_INPUT = "standard input"
 
 # A pipe may never end, so there is a point where waiting for more is wrong.
 STREAM_LIMIT = 256 * 2**20
-# Bytes of text, and numbers, words and lists in it: so many are read, or a mistake behind them is
-# found, within seconds and 500 MB. A table of plain numbers is read ten times as fast. Whoever has
-# more wants NPY.
+# Limits for the bytes of a text, and for its numbers, words and lists: they can be read in seconds
+# and 500 MB. Plain numbers are read ten times as fast.
 TEXT_LIMIT, MOST_CELLS = 32 * 2**20, 2_000_000
 NUMBERS_LIMIT, MOST_NUMBERS = 64 * 2**20, 5_000_000
-# A folder may hold millions of files. A name this much like a missing one was meant: k.csv by
-# kk.csv, but not by q.csv.
+# A folder may hold millions of files; and names must be this similar to be a hint.
 _MOST_ENTRIES, _ALIKE = 2000, 0.75
-# Where a system keeps what is open.
+# Folders of open files.
 _OF_STREAMS = ("/dev/", "/proc/")
 # No system takes longer ones; a text of a million letters is no name at all.
 _LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-# What tells a folder of Zarr, format 3 and format 2.
+# Files in a Zarr folder, of format 3 and 2.
 _ZARR = ("zarr.json", ".zgroup", ".zarray")
 BOM = b"\xef\xbb\xbf"
 _AS_UTF8 = (
@@ -68,10 +66,10 @@ _AS_UTF8 = (
 
 
 class Source(NamedTuple):
-    """Bytes with a name: on disk (`path`) or, from a pipe, in memory (`data`).
+    """Bytes on disk (`path`) or, from a pipe, in memory (`data`), with a printable ``name``.
 
-    ``name`` is safe to print, and relative file names in the bytes are those of the ``folder``. The
-    last three fields are the options of `attncli.loading.read`.
+    File names in the bytes are relative to the ``folder``. The last three fields are the options of
+    `attncli.loading.read`.
     """
 
     name: str
@@ -95,11 +93,11 @@ class Source(NamedTuple):
             return stream.read(length)
 
     def text(self) -> str:
-        """Return all of it as text."""
+        """Return the whole text."""
         return self.text_bytes().decode("utf-8")
 
     def text_bytes(self, limit: int = TEXT_LIMIT) -> bytes:
-        """Return all of it, if it is UTF-8 without NUL; a byte order mark is left out."""
+        """Return the whole text as UTF-8 bytes; refuse other encodings and NUL."""
         if self.size > limit:
             raise too_long(self.name, limit)
         data = self.part(0, self.size)
@@ -142,7 +140,7 @@ class Source(NamedTuple):
 
 
 def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
-    """Find what `path` names and make it readable; streams are read to their end."""
+    """Open the file at `path`; streams are read to their end."""
     if path == "-":
         # The parent may have closed it.
         stream = stdin or (None if sys.stdin is None else sys.stdin.buffer)
@@ -162,7 +160,7 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     return source
 
 
-# The functions of os.path are false of names that no file can have.
+# Unlike Path, os.path returns False for names that no file can have.
 def is_zarr(path: str) -> bool:
     """Return whether `path` names a folder that Zarr wrote, a group or one array."""
     return any(os.path.isfile(f"{path}/{name}") for name in _ZARR)  # noqa: PTH113
@@ -181,14 +179,14 @@ def is_file(path: str, *, or_pipe: bool = False) -> bool:
 
 
 def too_many_cells(name: str, found: int, most: int = MOST_CELLS) -> InputError:
-    """Return the error of a text that holds more cells than are read."""
+    """Return the error for a text with too many cells."""
     msg = f"{name}: expected at most {most:,} cells; found about {found:,}"
     return InputError(msg, hint="save large arrays as NPY or NPZ, which a problem in YAML may name")
 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Keep the garbage collector still while millions of objects without cycles are made."""
+    """Pause the garbage collector while millions of objects without cycles are made."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -200,7 +198,7 @@ def no_collection() -> Iterator[None]:
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turn what the system refuses while `name` is read into an `InputError`."""
+    """Turn errors of the operating system into an `InputError` about the file `name`."""
     try:
         yield
     except OSError as error:
@@ -246,13 +244,13 @@ def _drained(stream: BinaryIO, name: str) -> bytes:
 
 
 def too_long(name: str, limit: int) -> InputError:
-    """Return the error of what has more bytes than are read."""
+    """Return the error for a file or a stream with too many bytes."""
     hint = "save it as an NPY file and give its name: that is read only as needed"
     return InputError(f"{name} is longer than {limit // 2**20} MiB", hint=hint)
 
 
 def _missing(path: Path, name: str) -> InputError:
-    """Return the error for a file that is not there, with the nearest name that is."""
+    """Return the error for a missing file, with the most similar name as a hint."""
     if path.is_symlink():
         target = printable(str(path.readlink()))
         return InputError(f"{name} is a link to {target}, which does not exist")

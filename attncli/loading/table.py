@@ -1,4 +1,4 @@
-"""Read CSV, TSV and tables with blanks: a matrix, with the names of its rows and columns."""
+"""Read CSV, TSV and tables with blanks: a matrix with names of its rows and columns."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-# Shorter tables are read sooner than the parser of long ones is imported.
+# For shorter tables the import of orjson takes longer than it saves.
 _LONG = 2**16
-# Bytes that are parsed at once: their numbers are Python's own objects for a while.
+# Bytes that are parsed at once, since their numbers become Python objects first.
 _BLOCK = 2**18
 _PLAIN = b"0123456789+-.eE, \n"
 
@@ -52,8 +52,7 @@ _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, drop
 _LENGTH = "every row has as many cells as the first one; begin titles and comments above it with #"
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
 _SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
-# These lines are no comments: a first cell that is only #, the heading of row numbers, or an error
-# of Excel, such as #N/A.
+# Not comments: a first cell that is only #, the heading of row numbers, or an error such as #N/A.
 _COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#(?!#*[,;\t]|N/A|[A-Z/0]+[!?])[^\n]*)?\n)*+")
 # 1,5 and 0,123 have a decimal comma; 1,234 may as well have a separator of thousands.
 _COMMA = re.compile(
@@ -71,7 +70,7 @@ Row = list[str]
 
 
 def read(source: Source) -> LoadedArray:
-    """Read a table of numbers, or of bool where every cell is true or false."""
+    """Read a table of numbers, or of booleans where every cell is true or false."""
     table = _open_table(source)
     if table.decimal_commas:
         warn(f"{source.name}: its decimal commas are read as decimal points")
@@ -83,7 +82,7 @@ def read(source: Source) -> LoadedArray:
 
 
 class _Table(NamedTuple):
-    """The text of a table that is not read yet; ``before`` counts the lines above it."""
+    """The text of a table; ``before`` counts the comment lines above it."""
 
     source: Source
     data: bytes
@@ -92,14 +91,14 @@ class _Table(NamedTuple):
     decimal_commas: bool = False
 
     def reader(self) -> Any:
-        """Return the csv module's reader: strict, or ``"1"2`` would be 12."""
+        """Return a strict reader: a lax one would read ``"1"2`` as 12."""
         blanks = self.separator == " "
         data = self.data.replace(b"\t", b" ") if blanks else self.data
         lines = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
         return csv.reader(lines, delimiter=self.separator, strict=True, skipinitialspace=blanks)
 
     def rows(self) -> list[Row]:
-        """Return the rows that are not blank."""
+        """Return the rows without blank lines."""
         rows: list[Row] = []
         try:
             rows.extend(self.reader())
@@ -113,12 +112,12 @@ class _Table(NamedTuple):
         return rows
 
     def wrong(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
-        """Return the error of what is wrong with a cell."""
+        """Return the error about a cell."""
         place = f"{self.source.name}: line {self.before + line}, column {column}"
         return InputError(f"{place}: {what}", hint=hint)
 
     def line_of(self, row: int, cells: Row, at: int) -> int:
-        """Return the line on which a cell begins, of a row that is counted without blank ones."""
+        """Return the line on which a cell begins; blank lines do not count as rows."""
         reader = self.reader()
         for found in reader:
             if len(found) > 1 or (found and found[0].strip()):
@@ -129,7 +128,7 @@ class _Table(NamedTuple):
 
 
 def _open_table(source: Source) -> _Table:
-    """Return the text of a table without comments, and with what separates its cells."""
+    """Return the text below the comments, its separator, and its decimal sign."""
     data = source.text_bytes(limits.NUMBERS_LIMIT)
     if b"\n" not in data:  # Excel's CSV (Macintosh)
         data = data.replace(b"\r", b"\n")
@@ -151,7 +150,7 @@ def _open_table(source: Source) -> _Table:
 
 
 def _find_separator(data: bytes) -> str:
-    """Return the separator that makes the most numbers of the first lines, then the most cells."""
+    """Return the separator that splits the first lines into most numbers, then most cells."""
     lines = [line for line in _sample(data)[:_LOOKED_AT] if line.strip()]
     found = max(",;\t", key=lambda separator: _merit(lines, separator))
     tabs = found == "\t" and all("\t\t" in line.strip() for line in lines)
@@ -179,7 +178,7 @@ def _sample(data: bytes) -> list[str]:
 
 
 def _check_cells(name: str, data: bytes, separator: str, most: int) -> None:
-    """Refuse too many cells before any of them takes memory."""
+    """Refuse too many cells before they take memory."""
     codes = np.frombuffer(data, np.uint8)
     if separator == " ":  # as many as there are runs of blanks
         blank = codes <= ord(" ")
@@ -191,7 +190,7 @@ def _check_cells(name: str, data: bytes, separator: str, most: int) -> None:
 
 
 def _advise_on_comments(table: _Table, above: bytes) -> None:
-    """Warn of a comment that may as well be a row: of a token that begins with #."""
+    """Warn of a comment that looks like a row whose label begins with #."""
     width = _sample(table.data)[0].count(table.separator)
     for line in _sample(above)[:_LOOKED_AT]:
         _, *others = line.split(None if table.separator == " " else table.separator) or [""]
@@ -203,7 +202,7 @@ def _advise_on_comments(table: _Table, above: bytes) -> None:
 
 
 def _long(table: _Table) -> LoadedArray | None:
-    """Read a long table of plain numbers, perhaps below a header; None where it is another."""
+    """Read a long table of plain numbers, perhaps below a header; None for other tables."""
     reader = table.reader()
     try:
         first, line = next(reader), reader.line_num
@@ -223,7 +222,7 @@ def _long(table: _Table) -> LoadedArray | None:
 
 
 def _plain_numbers(data: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
-    """Read lines of numbers as JSON writes them; None where they hold anything else."""
+    """Read lines of JSON numbers; None where anything else is among them."""
     parts: list[npt.NDArray[np.float64]] = []
     data, start = data.replace(b"\r\n", b"\n").strip(b"\n"), 0
     while start < len(data):
@@ -258,7 +257,7 @@ def _block(lines: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
 
 
 def _any(table: _Table) -> LoadedArray:
-    """Read any table cell by cell, and say where it is not one."""
+    """Read any table cell by cell, and report the first wrong cell."""
     name, header = f"{table.source.name}, a table of more than plain numbers", table.source.header
     if len(table.data) > limits.TEXT_LIMIT:
         raise limits.too_long(f"{name},", limits.TEXT_LIMIT)
@@ -280,7 +279,7 @@ def _any(table: _Table) -> LoadedArray:
 
 
 def _trimmed(rows: list[Row]) -> list[Row]:
-    """Leave out rows of empty cells at the end, and columns there that are empty in every row."""
+    """Remove empty rows and columns at the end."""
     while rows and not any(map(str.strip, rows[-1])):
         rows.pop()
     if not rows or rows[0][-1].strip():
@@ -295,7 +294,7 @@ def _empty_at_the_end(cells: Row) -> int:
 
 
 def _lacks_corner(rows: list[Row]) -> bool:
-    """Whether names of columns stand above rows with one more cell, as R and pandas print them."""
+    """Whether a row of column names has one cell less than the rows below, as in R."""
     first, second = rows[0], rows[1] if len(rows) > 1 else []
     if len(second) != len(first) + 1 or (len(first) < 2 and not second[-1].strip()):
         return False
@@ -309,7 +308,7 @@ def _lacks_corner(rows: list[Row]) -> bool:
 
 
 def _array(table: _Table, headings: Headings, rows: list[Row]) -> LoadedArray:
-    """Return the numbers of the rows behind their labels."""
+    """Return the numbers of the rows, without their labels."""
     top, start, width = int(headings.row), int(headings.column), len(rows[0])
     body = rows[top:]
     if {*map(len, body)} - {width}:
@@ -355,7 +354,7 @@ def _refuse_numbers_among_labels(table: _Table, rows: list[Row], top: int) -> No
 
 
 def _numbers(cells: Row, *, decimal_commas: bool) -> tuple[npt.NDArray[Any], int]:
-    """Return the numbers of cells, and at which cell that is none they end."""
+    """Return the numbers up to the first wrong cell, and the index of that cell."""
     if decimal_commas:
         cells = "\0".join(cells).replace(",", ".").split("\0")  # no cell holds NUL
     numbers = array("d")
@@ -385,7 +384,7 @@ def _wrong_cell(table: _Table, rows: list[Row], row: int, at: int) -> InputError
 
 
 def _refuse_swallowed(table: _Table, found: LoadedArray) -> None:
-    """Refuse a label that holds whole rows: a token that is a quotation mark began it."""
+    """Refuse a label that holds whole rows, because a quotation mark was left open."""
     for label in (*(found.row_labels or ()), *(found.column_labels or ())):
         for text in label.splitlines() if "\n" in label else ():
             _, *numbers = text.split(table.separator)

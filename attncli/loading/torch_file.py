@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-# For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
+# This also converts parameters, bfloat16, tensors on a GPU, and tensors that share memory.
 _CONVERT = (
     "install torch (pip install attncli[torch]), or convert it where that is, in Python: "
     'x = torch.load("x.pt", map_location="cpu"), and of a tensor '
     'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
-# Bytes of the description of the tensors, and names of them.
+# Limits for the bytes of data.pkl and for the number of tensors.
 _MOST_DESCRIBED, _MOST_TENSORS = 16 * 2**20, 100_000
 _MOST_LEVELS = 8
 
 
 def read(source: Source) -> Contents:
-    """Read the tensors of a PyTorch file, which are mapped and not read."""
+    """Map the tensors of a PyTorch file."""
     _check_archive(source)
     try:
         import torch  # noqa: PLC0415
@@ -68,7 +68,7 @@ def read(source: Source) -> Contents:
 
 
 def _check_archive(source: Source) -> None:
-    """Refuse an archive that unpacks to more than it holds: PyTorch stores, it does not pack."""
+    """Refuse an archive that unpacks to more bytes than the file has."""
     import zipfile  # noqa: PLC0415
 
     try:
@@ -84,7 +84,7 @@ def _check_archive(source: Source) -> None:
 
 
 def _flat(held: object, name: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield the values of containers by their names, joined with points."""
+    """Yield nested values, with their keys joined by points."""
     if depth > _MOST_LEVELS:
         return
     if not isinstance(held, dict | tuple | list):

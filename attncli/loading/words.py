@@ -1,4 +1,4 @@
-"""A list of words in a file, as tokenizers' tokens are saved."""
+"""A list of labels in a file, as tokenizers save their tokens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["read_words"]
 _MOST_BYTES = 16 * 2**20
 _JSON_LIST = re.compile(r'\s*\[\s*"')
 _YAML, _TABLES = (".yaml", ".yml"), (".csv", ".tsv")
-# The last is for one column that nothing ends: no label holds it.
+# The last one, which no label holds, makes one cell of each line.
 _SEPARATORS = (",", ";", "\t", "\x1f")
 
 
 def read_words(source: Source) -> tuple[str, ...]:
-    """Read the word on each line, which may hold anything, or a list in JSON, YAML or CSV."""
+    """Read one label from each line, or a list in JSON, YAML or CSV."""
     if source.size > _MOST_BYTES:
         raise InputError(
             f"{source.name}: expected at most {_MOST_BYTES:,} bytes of labels; "
@@ -49,7 +49,7 @@ def _listed(source: Source, text: str) -> tuple[str, ...] | None:
 
 
 def _words(source: Source, found: object) -> tuple[str, ...] | None:
-    """Return a list of words; refuse a mapping, and a list of anything else."""
+    """Return a list of words; refuse a mapping, and a list with other items."""
     if isinstance(found, dict):
         lists = [str(name) for name, entry in found.items() if isinstance(entry, list)]
         hint = f"name one of its entries, as {source.name}#{printable(lists[0])}" if lists else None
@@ -63,7 +63,7 @@ def _words(source: Source, found: object) -> tuple[str, ...] | None:
 
 
 def _from_table(text: str) -> tuple[str, ...] | None:
-    """Return the only column of CSV that is not empty; None where there is none."""
+    """Return the only column of a CSV text that is not empty, or None."""
     for separator in _SEPARATORS:
         lines = io.StringIO(text, newline="")
         try:
@@ -77,7 +77,7 @@ def _from_table(text: str) -> tuple[str, ...] | None:
 
 
 def _from_json(text: str) -> object:
-    """Return what JSON says, numbers as they are written; None where it is none."""
+    """Parse JSON, with numbers as text; None for other texts."""
     try:
         return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):

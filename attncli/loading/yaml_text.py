@@ -1,4 +1,4 @@
-"""Read YAML as the plain notation for lists and mappings that it is in these files."""
+"""Read YAML: lists, mappings and scalars, without tags."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def read(source: Source) -> Contents:
 
 
 def yaml_words(source: Source, text: str) -> Any:
-    """Return what YAML says, with every scalar as it is written."""
+    """Parse YAML, with all scalars as text."""
     return _Tree(Document(source, text, _find), words=True).read()
 
 
 class _Tree:
-    """Makes the tree of a document of a parser's events; an alias is the list of its anchor."""
+    """Builds a tree from the parser's events; an alias is the list of its anchor."""
 
     def __init__(self, document: Document, *, words: bool = False) -> None:
         self._document, self._words = document, words
@@ -56,7 +56,7 @@ class _Tree:
         self._count = 0
 
     def read(self) -> Any:
-        """Return lists, mappings and scalars."""
+        """Return the tree of lists, mappings and scalars."""
         root = self._node(next(self._events), 0, words=self._words)
         for event in self._events:
             raise self._refusal("expected one document; found a second", event)
@@ -89,7 +89,7 @@ class _Tree:
         return value
 
     def _until(self, end: str) -> Iterator[Any]:
-        """Yield the events of the children of a list or mapping."""
+        """Yield the events of the items of a list or a mapping."""
         for event in self._events:
             if type(event).__name__ == f"{end}Event":
                 return
@@ -134,7 +134,7 @@ class _Tree:
             )
 
     def _scalar(self, text: str, event: Any) -> object:
-        """Return what a plain scalar says: a number, true or false, nothing, or a word."""
+        """Return a number, true, false, None or a word for a plain scalar."""
         if text in _WORDS:
             return _WORDS[text]
         try:
@@ -164,7 +164,7 @@ def _loader() -> Any:
 
 
 def _events(document: Document) -> Iterator[Any]:
-    """Yield the events of the nodes, and the starts of documents after the first."""
+    """Yield the events of nodes, and the starts of further documents."""
     import yaml  # noqa: PLC0415
 
     # libyaml compares each of them with all before it, and no tag is read anyway.
@@ -203,7 +203,7 @@ def _not_yaml(document: Document, error: yaml.MarkedYAMLError) -> InputError:
 
 
 def _find(document: Document, path: Path) -> int:
-    """Return the offset of an item in a text whose depth is known to be small."""
+    """Return the offset of an item."""
     import yaml  # noqa: PLC0415
 
     node: Any = yaml.compose(document.text, Loader=_loader())

@@ -20,7 +20,7 @@ _SMALL = 1 << 20
 
 
 def read_zarr(path: str) -> LoadedMapping:
-    """Return the arrays of a folder, one array under no name; large ones stay on disk."""
+    """Return the arrays of a Zarr folder; large ones stay on disk."""
     found, name = _opened(path), printable(path)
     arrays = dict(sorted(found.arrays())) if hasattr(found, "keys") else {"": found}
 

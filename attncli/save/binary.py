@@ -1,4 +1,4 @@
-"""Arrays in NumPy's own formats, also tile by tile; the bytes are those of names and values."""
+"""Arrays in NumPy's formats NPY and NPZ, whole or tile by tile."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def _npy_parts(array: npt.NDArray[Any]) -> Iterator[bytes | memoryview]:
 
 @contextmanager
 def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[npt.NDArray[Any]]:
-    """Give a map of zeros whose values become the NPY file at `path` when the block ends well.
+    """Give a map of zeros that becomes the NPY file at `path` when the block ends well.
 
-    The space on the disk is reserved first. A pipe or a device gets the bytes at the end.
+    The space on the disk is reserved first. Pipes and devices get the bytes at the end.
     """
     with whole_file(path) as stream:
         if is_direct(path):
@@ -101,7 +101,7 @@ def _mapped(
 
 
 def _reserve(path: str, stream: BinaryIO, size: int) -> None:
-    """Take the room on the disk now; a write into a map without room kills the process."""
+    """Reserve space on the disk: writing into a map without space kills the process."""
     # Asked first: a reservation that fails would fill the disk for everybody meanwhile.
     folder = tempfile.gettempdir() if is_direct(path) else Path(path).resolve().parent
     free = shutil.disk_usage(folder).free

@@ -1,4 +1,4 @@
-"""Everything as one JSON or YAML mapping: a matrix row a line, numbers exact."""
+"""Results as a JSON or YAML mapping: a line for each matrix row, exact numbers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["write_json", "write_yaml"]
 
 
-# What stands before an exponent without a point, which is one digit.
+# One digit before an exponent, without a point.
 _WHOLE = re.compile(r"[ -]\d(?=e)")
 
 
 class _Notation(NamedTuple):
-    """Where JSON and YAML differ: numbers, and characters that must be escaped."""
+    """How JSON and YAML write numbers, and escape characters."""
 
     numbers: Callable[[str], str]
     escape: Callable[[str], str]
@@ -60,7 +60,7 @@ def write_yaml(stream: BinaryIO, results: Results) -> None:
 
 
 def _json_has(value: object) -> bool:
-    """Return whether JSON has all numbers of a value; null stands for minus infinity."""
+    """Return whether JSON can write all numbers of a value; −inf is null."""
     if isinstance(value, Mapping):
         return all(map(_json_has, value.values()))
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -83,7 +83,7 @@ def _entries(results: Results) -> Iterator[tuple[str, object]]:
 
 
 def _parts(value: object, notation: _Notation) -> Iterator[str]:
-    """Yield a value piece by piece; only matrices take more than one line."""
+    """Yield the text of a value in pieces; only matrices take several lines."""
     if isinstance(value, np.ndarray) and value.ndim:
         yield from _array_parts(value, notation, "  ")
     elif isinstance(value, Mapping):
@@ -143,7 +143,7 @@ def _scalar(value: object, notation: _Notation) -> str:
 
 
 def _quoted(text: str, notation: _Notation) -> str:
-    """Quote a string; what is not printable is escaped and never reaches a terminal."""
+    """Quote a text; characters that are not printable are escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted

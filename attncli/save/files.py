@@ -135,7 +135,7 @@ def refuse_unwritable(outputs: Iterable[str]) -> None:
 
 
 def refuse_unwritable_folder(path: str, inputs: Iterable[str] = ()) -> None:
-    """Refuse a place where no folder can be made, and one of the inputs, before work starts."""
+    """Refuse a folder that cannot be made, or holds an input, before work starts."""
     target = Path(path).resolve()
     for file in inputs:
         if target == Path(file).resolve() or target in Path(file).resolve().parents:
@@ -160,7 +160,7 @@ def _beside(target: Path) -> Path:
 
 
 def _remove(temporary: Path) -> None:
-    """Remove a temporary file or folder; with no folder, or a closed one, none was made."""
+    """Remove a temporary file or folder, if it is there."""
     if temporary.is_dir():
         shutil.rmtree(temporary, ignore_errors=True)
     with suppress(OSError):
@@ -176,7 +176,7 @@ def _remove_the_rest() -> None:
 
 
 def _identity(path: str) -> object:
-    """Return what is equal for two names of one file, None where that does not matter."""
+    """Return a key that is equal for two names of one file; None for pipes and devices."""
     status = os.stat(0) if path == "-" else _status(path)
     if status is None:
         return Path(path).resolve()
@@ -184,7 +184,7 @@ def _identity(path: str) -> object:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """Return the status of what `path` leads to, None where nothing is there yet."""
+    """Return the status of the file at `path`; None if there is none."""
     if not path:
         raise OutputError("cannot write: the name of the file is empty")
     try:
@@ -245,7 +245,7 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
 
 
 def _old_status(path: str, target: Path) -> os.stat_result | None:
-    """Return the status of an old file, None without one; refuse a write-protected one."""
+    """Return the status of an old file, if there is one; refuse a write-protected one."""
     # Renaming would replace even a read-only file; ordinary tools do not write to it.
     try:
         descriptor = os.open(target, os.O_WRONLY)
@@ -296,6 +296,6 @@ def _move(path: str, temporary: Path, target: Path) -> None:
 
 
 def _refusal(path: str, error: OSError) -> OutputError:
-    """Say why the system refused to write `path`."""
+    """Return the error for a file that the system refuses to write."""
     reason = (error.strerror or str(error)).lower()
     return OutputError(f"cannot write {path}: {reason}", hint=_HINTS.get(error.errno or 0))

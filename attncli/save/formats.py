@@ -1,4 +1,4 @@
-"""What is written, and the formats in which it is, by name and by suffix."""
+"""The results of a command, and the formats in which they are written."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OF_KEYS = ("key", "value", "dkey", "dvalue")
 
 
 class Results(NamedTuple):
-    """Named arrays in the order in which they are written, and what belongs to them.
+    """Named arrays in the order in which they are written, and their labels.
 
-    ``extra`` is what else JSON and YAML say, such as statistics. ``layout`` is there where three
-    axes of weights begin with the batch; ``labelled`` tables name rows and columns.
+    ``extra`` are statistics and the like for JSON and YAML. ``layout`` is set where three axes of
+    weights begin with the batch. ``labelled`` tables name rows and columns.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -41,14 +41,14 @@ class Results(NamedTuple):
     labelled: bool = False
 
     def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the rows and columns of an array, its indices where it has none."""
+        """Return the names of the rows and columns of an array, by default their indices."""
         rows = self.key_labels if name in _OF_KEYS else self.query_labels
         over_keys = name in (*SQUARE, ROLLOUT)
         columns = self.key_labels if over_keys else (name,) if name == "lse" else None
         return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays, for a format that can hold nothing but arrays."""
+        """Return the arrays; refuse other results."""
         if self.extra or not self.arrays:
             found = ", ".join(self.extra) or "none"
             raise OutputError(
@@ -58,14 +58,14 @@ class Results(NamedTuple):
         return self.arrays
 
     def one_list(self) -> list[Mapping[str, Any]] | None:
-        """Return the list of mappings that is all there is; None where it is not so."""
+        """Return the list of mappings, if that is the only result."""
         lists = list(self.extra.values())
         if self.arrays or len(lists) != 1 or not isinstance(lists[0], list):
             return None
         return lists[0]
 
     def one_array(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
-        """Return the name and the values of the array, for a format that holds one."""
+        """Return the name and the values of the only array."""
         names = list(self.only_arrays(kind))
         if len(names) > 1:
             raise OutputError(
@@ -75,7 +75,7 @@ class Results(NamedTuple):
         return names[0], self.arrays[names[0]]
 
     def one_matrix(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
-        """Return the array without leading axes of length 1, a vector as one column, by name."""
+        """Return the name of the only array, and its values as a matrix."""
         name, array = self.one_array(kind)
         # lse has one axis less by nature: (1, L) is one head's column, not a row.
         natural = 1 if name == "lse" else 2
@@ -90,7 +90,7 @@ class Results(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How results become bytes; ``hold`` raises an error for results that it cannot hold."""
+    """A writer of results; ``hold`` raises an error for results that it cannot write."""
 
     write: Callable[[BinaryIO, Results], None]
     suffixes: tuple[str, ...]
@@ -158,7 +158,7 @@ def write(stream: BinaryIO, results: Results, name: str) -> None:
 
 
 def save(files: Iterable[tuple[str, Results, str]]) -> None:
-    """Write each of the results to its file in its format: all of them whole, or none at all."""
+    """Write results to their files: all of them whole, or none."""
     with ExitStack() as opened:
         # What is written directly comes last; no file is replaced before all are on the disk.
         for path, results, name in sorted(files, key=lambda file: is_direct(file[0])):

@@ -1,4 +1,4 @@
-"""Numbers as the shortest text that reads back exactly; one matrix or list of figures as CSV."""
+"""Numbers as the shortest exact text, and tables as CSV and TSV."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Array = npt.NDArray[Any]
 
 # Numbers that are written together.
 _BLOCK = 2**15
-# Fewer are written sooner than what writes more of them is imported.
+# For fewer numbers the import of orjson takes longer than it saves.
 _MANY = 2**12
 
 
 def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
-    """Write the one array, or the one list of figures, as lines of cells."""
+    """Write the only matrix, or the only list of mappings, as a table."""
     records = results.one_list()
     if records is not None:
         _write_records(stream, records, separator)
@@ -43,14 +43,14 @@ def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
 def _labelled(
     lines: Iterator[str], rows: Sequence[str], columns: Sequence[str], separator: str
 ) -> Iterator[str]:
-    """Yield a header whose first cell is empty, and each line behind its label."""
+    """Yield a header with an empty corner, then each line behind its label."""
     yield _line_of(["", *columns], separator)
     for label, line in zip(rows, lines, strict=True):
         yield f"{_line_of([label], separator)}{separator}{line}"
 
 
 def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separator: str) -> None:
-    """Write mappings, one a line, and the items of a list within one below each other."""
+    """Write one mapping a line; the items of an inner list follow each other."""
     rows = [row for record in records for row in _flat(record)]
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]
@@ -60,7 +60,7 @@ def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separ
 
 
 def _line_of(cells: Sequence[Any], separator: str) -> str:
-    """Return a line without its end, whose two signs are those that the csv module quotes."""
+    """Return one CSV line without its end; cells with line breaks are quoted."""
     end = "\r\n"
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=separator, lineterminator=end).writerow(cells)
@@ -68,7 +68,7 @@ def _line_of(cells: Sequence[Any], separator: str) -> str:
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a record without lists: one for each item of its list, or itself."""
+    """Yield a record for each item of its inner list, or the record itself."""
     plain = {name: value for name, value in record.items() if not isinstance(value, (list, tuple))}
     lists = {name: value for name, value in record.items() if name not in plain}
     if not any(lists.values()):
@@ -80,10 +80,10 @@ def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def number_lines(matrix: Array, separator: str) -> Iterator[str]:
-    """Write each row of a matrix with few digits that give the same numbers again.
+    """Write each row of a matrix with the fewest digits that read back exactly.
 
-    That holds for whoever reads the text in the dtype of the array, and for whoever reads it as
-    float64 and narrows it afterwards: Figueroa (1995), "When is Double Rounding Innocuous?".
+    That holds for reading in the dtype of the array, and for reading as float64 and narrowing
+    afterwards: Figueroa (1995), "When is Double Rounding Innocuous?".
     """
     write = _many_lines if matrix.size >= _MANY else _few_lines
     step = max(1, _BLOCK // matrix.shape[1])
@@ -105,7 +105,7 @@ def _few_lines(rows: Array, separator: str) -> Iterator[str]:
 def _many_lines(rows: Array, separator: str) -> Iterator[str]:
     import orjson  # noqa: PLC0415 - most matrices are small
 
-    # It has one word, null, for all that is not finite, and writes float16 with more digits.
+    # orjson writes null for all that is not finite, and float16 with more digits than needed.
     if rows.dtype == np.float16 or not np.all(np.isfinite(rows) | (rows == -np.inf)):
         yield from _few_lines(rows, separator)
         return
@@ -120,7 +120,7 @@ def _many_lines(rows: Array, separator: str) -> Iterator[str]:
 
 
 def _exact(decimals: npt.NDArray[np.float64], numbers: Array) -> npt.NDArray[np.float64]:
-    """Return decimals for numbers, with all digits where rounding twice gives another number."""
+    """Return decimals with all digits where rounding twice would change a number."""
     same = right = decimals.astype(numbers.dtype) == numbers
     with np.errstate(over="ignore"):  # of what stands beside infinity
         for end in (np.inf, -np.inf):
