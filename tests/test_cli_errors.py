@@ -114,7 +114,7 @@ CASES = {
     f"explain {QKV} --digits 0": "--digits: 0",
     f"compute {QKV} --mask m.csv --mask m.csv": "--mask twice",
     f"compute {QKV} --scale 1 --scale 2": "--scale twice",
-    f"compute {QKV} --alibi --alibi-slopes 1": "--alibi --alibi-slopes",
+    f"compute {QKV} --alibi --alibi-slopes 1": "--alibi-slopes does not go with --alibi:",
     # options, commands and outputs that do not exist
     f"compute {QKV} --cuasal": "--cuasal --causal",
     f"compute {QKV} --out w.png": "--out",

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from attncli import ISSUES
-from attncli.errors import AttnError, AttnWarning, OutputError
+from attncli.errors import AttnError, AttnWarning, OutputError, UsageError
 from attncli.errors.text import printable
 
 if TYPE_CHECKING:
@@ -77,15 +77,15 @@ def note(message: str, *, quiet: bool) -> None:
 
 def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
     """Write an error and its hint to stderr; an argument that was an option is called so."""
-    say("error", _by_option(error.message, argv))
+    # A file may have the name of an option.
+    named = isinstance(error, UsageError) and error.message.startswith("--")
+    say("error", error.message if named else _by_option(error.message, argv))
     if error.hint is not None:
         say("hint", error.hint)
 
 
 def _by_option(message: str, argv: Sequence[str]) -> str:
     """Return a message that begins with the option of the command line that it is about."""
-    if message.startswith("--"):
-        return message
     given = dict(zip(argv, [*argv[1:], ""], strict=False))
     given |= dict(word.split("=", 1) for word in argv if word.startswith("--") and "=" in word)
     given.pop("--query", None)  # messages mean the matrix Q
