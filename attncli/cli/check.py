@@ -97,7 +97,7 @@ class CheckOptions(
 
     @property
     def takes_example(self) -> bool:
-        """Whoever judges an output has a problem."""
+        """An output of the example is never judged."""
         return False
 
     @property
@@ -182,7 +182,7 @@ def check(options: CheckOptions) -> None:
 
 
 def _judge_many(files: list[str], options: CheckOptions) -> list[Judged]:
-    """Judge dumps, each by its own inputs and outputs; an error of one hides no other."""
+    """Judge each dump by its own inputs; an error of one hides no other."""
     from attncli.cli.dumps import judge_it, options_of
 
     def judge(file: str) -> Judged:
@@ -284,7 +284,7 @@ def _judge_one(options: CheckOptions) -> tuple[CheckReport, Asked, CheckReport |
 def _outputs(
     files: Mapping[str, str], question: Asked, options: CheckOptions
 ) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
-    """Return what the files of the outputs hold, and the numbers in the axes of the answer."""
+    """Return the outputs as their files hold them, and in the axes of the answer."""
     import numpy as np
 
     from attncli.gather import advise_on_dtype, one_layer

@@ -23,7 +23,7 @@ _PROJECT = f"\b\nDocumentation: {DOCUMENTATION}\nQuestions and mistakes: {ISSUES
 
 
 def build(argv: list[str]) -> typer.Typer:
-    """Return the program with the command that is called: reading all options takes long."""
+    """Return the program with the command that is called; building all commands takes long."""
     app = typer.Typer(
         # Rich help and tracebacks import 100 ms of modules.
         rich_markup_mode=None,
@@ -166,7 +166,7 @@ def _refuse_repeated(order: list[Any]) -> None:
 
 
 def usage_error(error: typer.TyperException, argv: list[str]) -> UsageError:
-    """Return what Typer found wrong with a command line, in the form of all other errors."""
+    """Return an error of Typer in the form of all other errors."""
     from attncli.loading.source import is_file
 
     words = error.format_message().rstrip(".").replace("\n", " ")

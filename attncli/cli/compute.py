@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComputeOptions", "compute"]
 
-# Cells: of more, tables get the rows that they show computed alone, not cut from the whole.
+# Above this number of cells, only the rows that tables show are computed.
 _WHOLE_CELLS = 4_000_000
 
 
@@ -137,7 +137,7 @@ def _answer(asked: Asked, options: ComputeOptions) -> None:
         results = partial(request.results, arrays=arrays, summaries=summaries, layout=layout)
         write((save, results(save.names)) for save in request.saves if save not in on_disk)
     arrays |= dict.fromkeys(save.names[0] for save in on_disk)
-    # A closed stdout is told of when the files are written.
+    # Files come first: standard output may be closed.
     request.show(_tables(asked, request, arrays, summaries), results)
 
 
@@ -157,7 +157,7 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
 def _solved(
     problem: Problem, request: Request
 ) -> Iterator[tuple[Attention, Mapping[Save, npt.NDArray[Any]]]]:
-    """Compute the outputs; give those that are held, and those that files on the disk hold."""
+    """Compute the outputs; give those in memory, and those in files."""
     from attncli.api import solve, solve_averaged
 
     options = request.options
@@ -200,7 +200,7 @@ def _tables(asked: Asked, request: Request, arrays: Arrays, summaries: Summaries
 def _part_shown(
     problem: Problem, names: Sequence[str], options: OutputOptions
 ) -> tuple[Problem, Attention]:
-    """Return the batch entries, heads and queries of a large problem that tables show, solved."""
+    """Solve the batch entries, heads and queries of a large problem that tables show."""
     from attncli.engine import attend
     from attncli.engine.averaging import average_weights
 

@@ -1,4 +1,4 @@
-"""How an option is declared: its name, its words, how it is read, and what it does not go with."""
+"""How options are declared and read, and which of them go together."""
 
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
@@ -38,14 +38,14 @@ LIST = "LIST or FILE"
 
 
 class Declared(NamedTuple):
-    """An option in the class of its group: its default, and what Typer is told of it."""
+    """The default of an option, and its declaration for Typer."""
 
     default: Any
     told: Any
 
 
 class Rule(NamedTuple):
-    """Options that need another one, or exclude others, and why; names with blanks between."""
+    """Options that need another one or exclude others, and why; blanks separate names."""
 
     options: str
     why: str
@@ -113,7 +113,7 @@ class Options:
 def option(
     panel: str, metavar: str | None, words: str, *names: str, default: Any = None, **more: Any
 ) -> Any:
-    """Declare an option under a heading; without names, it has that of the attribute."""
+    """Declare an option under a heading of the help, named as the attribute by default."""
     return Declared(
         default, Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)
     )
@@ -143,7 +143,7 @@ def number_option(panel: str, words: str) -> Any:
 
 
 def argument(words: str, metavar: str = "[FILES]...") -> Any:
-    """Declare what is given without the name of an option."""
+    """Declare a positional argument."""
     told = Argument(metavar=metavar, help=words, rich_help_panel="Files", show_default=False)
     return Declared(None, told)
 
@@ -173,7 +173,7 @@ def _whole(text: str) -> int:
 def between(
     least: float, most: float = inf, read: Callable[[str], float] = number
 ) -> Callable[[str], float]:
-    """Return how a number of a range is read."""
+    """Return a reader of numbers in a range."""
 
     def checked(text: str) -> float:
         found = read(text)
@@ -188,7 +188,7 @@ def between(
 def by_name(
     flag: str, words: Iterable[str] | None, names: Collection[str], usual: str
 ) -> dict[str, str]:
-    """Read values that are given as [NAME=]VALUE, by name; one without a name is the usual one."""
+    """Read values given as [NAME=]VALUE; those without a name go under the usual name."""
     found: dict[str, str] = {}
     for word in words or ():
         name, separator, value = word.partition("=")

@@ -24,9 +24,9 @@ __all__ = ["figure_kind", "refuse_unknown_map", "write_figure"]
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
 _FORMATS: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-# Of a PNG. More take gigabytes.
+# The most pixels of a PNG; more take gigabytes.
 _MOST_PIXELS = 100_000_000
-# Labels without a font that a note names, and their length.
+# How many labels without a font a note names, and how long they may be.
 _MOST_NAMED, _LONGEST_NAME = 2, 24
 
 

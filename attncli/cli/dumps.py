@@ -58,7 +58,7 @@ def _in_folder(folder: str) -> list[str]:
 
 
 def options_of(file: str, options: CheckOptions) -> CheckOptions:
-    """Return the options of a run that judges one file, by default what `_judged_members` finds."""
+    """Return the options for one file, whose own outputs are judged by default."""
     named = [
         word.replace("#", f"{file}#", 1) if _MEMBER.match(word) else word
         for word in options.expect or ()
@@ -67,7 +67,7 @@ def options_of(file: str, options: CheckOptions) -> CheckOptions:
 
 
 def of_one_file(options: CheckOptions) -> CheckOptions:
-    """Return the options with the file that they choose of a folder, and what it has to judge."""
+    """Return the options for one file, which may be one of a folder."""
     from attncli.gather import dump_file
     from attncli.loading.source import is_folder
 
@@ -81,7 +81,7 @@ def of_one_file(options: CheckOptions) -> CheckOptions:
 
 
 def _judged_members(file: str) -> list[str]:
-    """Return what a file has to judge: its ``out``, and the gradients that it holds."""
+    """Return the outputs to judge in a file: ``out``, and gradients."""
     from attncli.errors.names import GRADIENTS, gradient_name
     from attncli.loading import headers
 

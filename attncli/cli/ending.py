@@ -46,11 +46,11 @@ _TIMERS = hasattr(signal, "setitimer")
 
 
 class SignalError(BaseException):
-    """A signal asks the program to end: not an error to be caught on the way."""
+    """A signal asks the program to end; ``except Exception`` does not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        # As a shell has it.
+        # The exit code of shells.
         self.code = 128 + number
 
 
@@ -77,7 +77,7 @@ def stop_at_once() -> None:
 
 
 def _printed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error, but a signal's: NumPy's import prints those, and raises an ImportError."""
+    """Print an error, unless a signal raised it: NumPy's import prints those."""
     if not isinstance(error, SignalError):
         sys.__excepthook__(kind, error, trace)
 
@@ -100,7 +100,7 @@ class Stopper:
             raise stopped
 
     def again(self, ignored: sys.UnraisableHookArgs) -> None:
-        """Stop a little later where Python forgets an error: in destructors and weak references."""
+        """Raise the signal again, which Python forgets in destructors and weak references."""
         if not isinstance(ignored.exc_value, SignalError):
             sys.__unraisablehook__(ignored)
             return
@@ -110,7 +110,7 @@ class Stopper:
 
 
 def open_closed_streams() -> None:
-    """Put a null device where the parent closed a stream: else the first file becomes it."""
+    """Open a null device for each closed stream, or the next file would become that stream."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
-# Each key has a number for each component of query and key.
+# Keys that get a line by default, and the most that JSON holds by default.
 _USUAL, _MOST_UNASKED = 12, 1000
 
 
@@ -98,10 +98,10 @@ def explain(options: ExplainOptions) -> None:
 
 
 def _most_keys(options: ExplainOptions, count: int) -> int | None:
-    """Return how many keys have lines of their own; None for all."""
+    """Return how many keys get a line each; None means all."""
     if options.keys is not None:
         return options.keys or None
-    # To say that one is left out takes the line that it would take.
+    # A line about one key left out is as long as the key's own.
     all_of_them = _MOST_UNASKED if options.format == "json" else _USUAL + 1
     return None if count <= all_of_them else _USUAL
 

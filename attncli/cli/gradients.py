@@ -24,7 +24,7 @@ _ONES = "ones"
 
 
 class GradientOptions(QuestionOptions):
-    """What a backward pass begins with."""
+    """The gradients that a backward pass begins with."""
 
     grad: list[str] | None = option(
         SHOWN,
@@ -84,7 +84,7 @@ def _in_shape(array: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
 def gradients(
     names: Iterable[str], options: GradientOptions, asked: Asked
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return those of some outputs that are gradients."""
+    """Compute the gradients among the outputs that are asked for."""
     wanted = [name for name in names if name in GRADIENTS]
     if not wanted:
         options.refuse(

@@ -46,7 +46,7 @@ _LONGEST_TITLE = 2000
 _LEAST, _MOST, _INCHES = 1.0, 100.0, r"\d+(?:\.\d*)?|\.\d+"
 # In a terminal, more would scroll away.
 _MOST_MAPS = 16
-# Shares of a smaller end have no logarithm, or none of their own.
+# The least end of the colour scale; smaller ones underflow with --log.
 _LEAST_END = 1e-300
 
 
@@ -185,7 +185,7 @@ class HeatmapOptions(AverageOptions, MergeOptions, ClusterOptions):
 
     @property
     def look(self) -> Look:
-        """What a picture takes of the options before anything is read."""
+        """The look of the picture, as far as the options decide it."""
         from attncli.view.pictures.picture import Look
 
         taken = "what vmax log annotate digits cmap dpi font_size transparent math"
@@ -225,7 +225,7 @@ class HeatmapOptions(AverageOptions, MergeOptions, ClusterOptions):
         return None if self.image is None else read_image(self.image)
 
     def on_page(self, keys: int) -> Patches | None:
-        """Return the patches of so many keys, as a page takes them."""
+        """Return the patches of the keys, as a page takes them."""
         from attncli.summaries.patches import first_patch
         from attncli.view.page import Patches, image_address
 
@@ -354,7 +354,7 @@ def _subtrahend(
     second = second._replace(batched=batched if isinstance(asked, Asked) else asked.batched)
     own = Given(second.checked("weights", picked.within(second.counts)))
     if own.shape != first.shape:
-        # Without batch or head where there is one of them.
+        # Without axes of length 1.
         shapes = [
             shape_text((*(n for n in maps.shape[:2] if n > 1), *maps.shape[2:]))
             for maps in (first, own)
@@ -369,7 +369,7 @@ def _subtrahend(
 
 
 def _title(options: HeatmapOptions, maps: Maps, picked: Picked, remark: str) -> str | None:
-    """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
+    """Return the title, or None where each map has its own."""
     words = places(picked.alone)
     if options.average_heads:
         words.append(picked.mean)

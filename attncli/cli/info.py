@@ -97,7 +97,7 @@ def _layers(file: FileInfo) -> list[LayerInfo]:
 
     if split_member(file.name)[1] is not None:
         return []
-    # A word in the place of an array is a file's name in a problem.
+    # A member without a shape is a word, such as the name of a file.
     shapes = {member.name: member.shape for member in file.members if member.shape}
     return [
         LayerInfo(

@@ -195,7 +195,7 @@ class ProblemOptions(Options):
     key_labels: str | None = option(LABELS, "LABELS", "Names of the keys only.")
 
     def arguments(self) -> dict[str, object]:
-        """Return what is given of the arguments of `attncli.pose`, and of what makes them."""
+        """Return the given options that describe the problem."""
         elsewhere = {"files", "without", "dtype", "header", "layer", "call"}
         names = ProblemOptions.declared().keys() - elsewhere
         found = {name: value for name, value in self.given().items() if name in names}
@@ -215,7 +215,7 @@ class ShardOptions(ProblemOptions):
     queries: str | None = option(SHAPES, "A:B", "Only queries A to B - 1, in the same way.")
 
     def arguments(self) -> dict[str, object]:
-        """Return the same, and the ranges of queries and keys."""
+        """Return these, and the ranges of queries and keys."""
         ranges = {"queries": self.queries, "keys": self.keys}
         parts = {n: _part(f"--{n}", words) for n, words in ranges.items() if words is not None}
         return super().arguments() | parts
@@ -247,7 +247,7 @@ class PickOptions(Options):
     )
 
     def among(self, counts: tuple[int, int], axes: str) -> Picked:
-        """Return what is picked of so many batch entries and heads; there may be no such axis."""
+        """Return the batch entries and heads that are picked; an axis may be missing."""
         return Picked(
             self._of_axis("batch", self.batch, counts[0], exists="b" in axes),
             self._of_axis("head", self.head, counts[1], exists="h" in axes),
@@ -279,7 +279,7 @@ class PickOneOptions(PickOptions):
 
 
 class AverageOptions(PickOptions):
-    """The heads together."""
+    """Whether heads are averaged."""
 
     average_heads: bool = switch(SHOWN, "Average the weights over the heads.")
 
@@ -293,7 +293,7 @@ class AverageOptions(PickOptions):
 
 
 class Formatted(Options):
-    """What all commands have in common that print JSON."""
+    """The format of commands that print JSON."""
 
     format: str
     json: bool = switch(SHOWN, "The same as --format json.")
@@ -351,7 +351,7 @@ class QuestionOptions(PickOptions, ProblemOptions, RunOptions):
 
 
 class MergeOptions(QuestionOptions):
-    """Subwords together."""
+    """Whether subwords are joined."""
 
     merge: str | None = option(
         SHOWN,
@@ -362,7 +362,7 @@ class MergeOptions(QuestionOptions):
 
     @property
     def rollout(self) -> str | None:
-        """Whether all layers are multiplied, with half a residual, or raw."""
+        """How all layers are multiplied: with half a residual, or raw; None if they are not."""
         return None
 
 
@@ -380,7 +380,7 @@ class DigitsOptions(RunOptions):
     )
 
     def tell_of_all(self, kind: str) -> None:
-        """Say that a format holds every digit, where another number of them was asked for."""
+        """Note that a format holds every digit, where --digits is given."""
         if "digits" in self.given():
             words = f"--digits: only for tables, text and markdown; {kind} holds every digit"
             note(words, quiet=self.quiet)

@@ -1,4 +1,4 @@
-"""What `compute` is asked for, and how it leaves the program."""
+"""What `compute` shows and saves, and in which formats."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 _Part = TypeVar("_Part", "HeadStats", "TopKeys")
-# Cells: an NPY file of more is filled tile by tile and never held in memory.
+# An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
 
 
@@ -134,7 +134,7 @@ class Summaries:
         return self._weights.labels
 
     def among(self, names: Collection[str]) -> dict[str, object]:
-        """Return those among some names of outputs, as plain data."""
+        """Return the summaries among some names, as plain data."""
         return {
             name: [asdict(part) for part in (self._stats if name == "stats" else self._top)]
             for name in SUMMARIES
@@ -175,7 +175,7 @@ class Summaries:
         return map(self._named, top(self._weights, self._options.top or 3, queries=queries))
 
     def _named(self, part: _Part) -> _Part:
-        """Say which batch entry and head of all it is."""
+        """Number batch entry and head as in the whole problem."""
         batch, head = self._picked.place(part.batch, part.head)
         return replace(part, batch=batch, head=head)
 
@@ -197,7 +197,7 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, options: OutputOptions, usual: tuple[str, ...], inputs: Iterable[str]) -> Request:
-        """Return what the options ask for, the usual names by default; files may be no inputs."""
+        """Return the outputs and files that are asked for; no file may be an input."""
         from attncli.save.files import refuse_inputs, refuse_unwritable
 
         names = _names_shown(options.show) or usual
@@ -246,7 +246,7 @@ class Request(NamedTuple):
             )
         shown = [] if self.options.is_tables else [(self.names, kind)]
         for names, held_by in (*shown, *((save.names, save.format) for save in self.saves)):
-            # Of no memory: only the shape is looked at.
+            # Takes no memory: only the shape matters.
             cell = np.zeros((), np.bool_)
             arrays = {name: np.broadcast_to(cell, shapes[name]) for name in names if name in shapes}
             extra: dict[str, object] = {name: [] for name in names if name in SUMMARIES}
@@ -259,7 +259,7 @@ class Request(NamedTuple):
         from attncli.save.formats import Results
 
         held = {n: array for n, array in arrays.items() if n in names and array is not None}
-        # Of three axes the first is taken for the heads, unless a file says otherwise.
+        # Readers take the first of three axes for the heads, unless a layout is given.
         said = None if {*SQUARE, ROLLOUT}.isdisjoint(held) else layout
         told = summaries.among(names)
         return Results(held, *summaries.labels, told, said, self.options.with_labels)
@@ -325,14 +325,14 @@ def save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
 
 
 def _unnamed(path: str, kind: str) -> str | None:
-    """Return the text format of what can have no suffix: ``/dev/stdout``, a pipe ``/dev/fd/63``."""
+    """Return the format of a path without a suffix, such as ``/dev/stdout`` or ``/dev/fd/63``."""
     from attncli.save.files import is_direct
 
     return kind if path and not Path(path).suffix and is_direct(path) else None
 
 
 def _held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
-    """Return which outputs a format takes: one array is the context, unless one was chosen."""
+    """Return the outputs that a format takes: the context if it holds one array only."""
     from attncli.save.formats import FORMATS
 
     if not FORMATS[kind].single or len(names) <= 1:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_page"]
 
-# What a page takes of the options of pictures: the rest is left to whoever looks at it.
+# The options of pictures that a page takes; its reader chooses the rest.
 _TAKEN = {"title", "rollout", "grid", "query", "image", "blocks"}
 # Weights in a page: more make a file of over 100 MB, which browsers open slowly.
 _MOST_CELLS = 100_000_000

@@ -121,7 +121,7 @@ def gathered(options: QuestionOptions, *, saved: bool = False) -> Gathered | Fin
         threads=options.threads,
     )
     if not files:
-        # Whoever did not mean it, an unset variable of a shell, has to know.
+        # Even with --quiet: a variable of the shell that is not set leaves the files out.
         note("no files given: this is the built-in example", quiet=False)
     if not more:
         advise_on_dtype(options.dtype, bfloat16=found.bfloat16)
@@ -131,7 +131,7 @@ def gathered(options: QuestionOptions, *, saved: bool = False) -> Gathered | Fin
 
 
 def given_maps(finished: Finished, options: QuestionOptions) -> tuple[Given, Picked]:
-    """Return the finished weights or scores that are picked, and which these are."""
+    """Return the picked part of finished weights or scores, and what is picked."""
     from attncli.summaries.maps import Given
 
     picked = options.among(finished.counts, finished.axes)
@@ -143,7 +143,7 @@ def given_maps(finished: Finished, options: QuestionOptions) -> tuple[Given, Pic
 
 
 def maps_of(asked: Asked | Finished, options: QuestionOptions) -> tuple[Computed | Given, Picked]:
-    """Return the weights or scores that are picked, and which of all heads these are."""
+    """Return the picked weights or scores, and what is picked."""
     from attncli.summaries.maps import Computed
 
     if not isinstance(asked, Asked):
@@ -169,7 +169,7 @@ def layers_of(options: MergeOptions) -> Iterator[tuple[int, str, Asked | Finishe
 
 
 def _unpicked(options: MergeOptions) -> MergeOptions:
-    # Of words, heads are picked afterwards.
+    # Heads are picked after subwords are joined.
     return options.but(batch=None, head=None) if options.merge else options
 
 

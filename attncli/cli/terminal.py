@@ -49,7 +49,7 @@ _OUT_OF_MEMORY = AttnError(
 
 def say(kind: str, message: str) -> None:
     """Write one line to stderr, wrapped in a terminal; a closed stderr hears nothing."""
-    # To print, no file means stdout: there a message would be taken for a result.
+    # Without a file, print writes to stdout, where a message would be taken for a result.
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             if len(message) > _LONGEST:
@@ -76,7 +76,7 @@ def note(message: str, *, quiet: bool) -> None:
 
 
 def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
-    """Write an error and its hint to stderr; an argument that was an option is called so."""
+    """Write an error and its hint to stderr, with the option that it is about."""
     # A file may have the name of an option.
     named = isinstance(error, UsageError) and error.message.startswith("--")
     say("error", error.message if named else _by_option(error.message, argv))
@@ -121,7 +121,7 @@ def say_defect(error: Exception) -> None:
 
 @contextmanager
 def advice(*, quiet: bool) -> Iterator[None]:
-    """Show the warnings of a block on stderr, each once, unless silenced; before an error, too."""
+    """Show the warnings of a block on stderr, each once, even before an error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", AttnWarning)
@@ -137,7 +137,7 @@ def advice(*, quiet: bool) -> Iterator[None]:
 def progress_bar(
     words: str = "computing", *, counted: bool = True, quiet: bool
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on a terminal after a second; give a function that takes blocks done and all."""
+    """Show a bar on a terminal after a second; give the function that moves it, or None."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -232,7 +232,7 @@ def print_parts(parts: Iterable[RenderableType], color: str) -> None:
 
 
 def color_depth(color: str) -> Depth:
-    """Return the colours to use; Rich's own guess takes FORCE_COLOR=0 for a terminal."""
+    """Return the colours to use. Rich's own guess takes FORCE_COLOR=0 for a terminal."""
     term = os.environ.get("TERM", "")
     plain = bool(os.environ.get("NO_COLOR")) or term in ("", "dumb", "unknown")
     if color == "never" or (color == "auto" and (plain or not is_terminal())):
@@ -259,7 +259,7 @@ def print_document(text: str) -> None:
 
 
 class _Onward:
-    """A stream that knows no places: /dev/null is always at its beginning, ``>>`` at its end."""
+    """A stream without positions: /dev/null is always at its beginning, ``>>`` at its end."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.write = stream.write
