@@ -48,6 +48,7 @@ def run(tutorial: Path, tmp_path_factory: pytest.TempPathFactory):
     """Run a command line in such a process, in the folder of the tutorial's files."""
     site = tmp_path_factory.mktemp("site")
     (site / "sitecustomize.py").write_text(WITHOUT_POSIX)
+    path = f"{site}{os.pathsep}{Path(__file__).parents[1]}"
 
     def call(*words: str, code: int = 0, encoding: str = "utf-8") -> subprocess.CompletedProcess:
         start = "import sys; from attncli.cli import main; sys.argv[0] = 'attncli'; main()"
@@ -55,7 +56,7 @@ def run(tutorial: Path, tmp_path_factory: pytest.TempPathFactory):
             [sys.executable, "-c", start, *words],
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": str(site), "PYTHONIOENCODING": encoding},
+            env=os.environ | {"PYTHONPATH": path, "PYTHONIOENCODING": encoding},
             timeout=120,
         )
         assert done.returncode == code, done.stderr.decode(errors="replace")
