@@ -81,12 +81,15 @@ def test_layouts_come_back_as_they_were_given(layout):
     assert_eq(made.lse, expected.lse)
 
 
-def test_keys_in_one_chunk_give_the_same_bits():
-    expected = on_one_machine(causal=True, causal_align="top-left", sinks=np.arange(4.0))
-    made = attncli.dask.attention(
-        *lazy(keys=12, queries=10), causal=True, causal_align="top-left", sinks=np.arange(4.0)
-    )
-    assert (made.context.compute() == expected.context).all()
+@pytest.mark.parametrize(("queries", "keys"), [(10, 12), (1, 3000), (300, 300)])
+@pytest.mark.parametrize("rules", [{}, {"causal": True, "causal_align": "top-left"}], ids=str)
+def test_queries_and_keys_in_one_chunk_each_give_the_same_bits(rules, queries, keys):
+    arrays = [RANDOM.normal(size=(2, 4, rows, 8)) for rows in (queries, keys, keys)]
+    sinks = np.arange(4.0)
+    expected = attncli.attention(*arrays, sinks=sinks, outputs="context", **rules)
+    parts = [da.from_array(array, chunks=(1, 2, -1, -1)) for array in arrays]
+    made = attncli.dask.attention(*parts, sinks=sinks, **rules)
+    np.testing.assert_array_equal(made.context.compute(), expected.context)
 
 
 def test_nothing_is_computed_before_it_is_asked_for():

@@ -38,8 +38,6 @@ __all__ = [
 _MOST_HELD = 1 << 28
 # Bytes of an input that is sent to a cluster with the work; a larger one goes through a file.
 _SENT = 1 << 24
-# Of queries, so that cores end at about the same time.
-_BLOCKS_A_CORE = 8
 _INPUTS = ("query", "key", "value")
 
 
@@ -116,9 +114,7 @@ def _at_work(
         yield client, told
 
 
-def _read(
-    options: ClusterOptions,
-) -> tuple[Gathered, dict[str, Any], str]:
+def _read(options: ClusterOptions) -> tuple[Gathered, dict[str, Any], str]:
     """Return what is read, the arguments of the attention, and the axes of its inputs."""
     from attncli.gather import Finished
 
@@ -138,44 +134,23 @@ def _read(
     return found, arguments, str(axes)
 
 
-def _rules(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    left_out = (*_INPUTS, "query_labels", "key_labels")
-    return {name: value for name, value in arguments.items() if name not in left_out}
-
-
-def _lazy(
-    arguments: Mapping[str, Any], axes: str, names: Sequence[str], folder: str, client: Any
-) -> Any:
+def _lazy(arguments: Mapping[str, Any], names: Sequence[str], folder: str) -> Any:
     """Return lazy outputs; large inputs in memory go through files, which workers read."""
     from attncli.dask import attention
-    from attncli.dask.arrays import block_chunks
     from attncli.numerics.chunked import Chunked, Mapped
     from attncli.numerics.dtypes import BFLOAT16, widen
 
-    inputs: list[Any] = []
-    heads = {n: arguments[n].shape[axes.index("h")] if "h" in axes else 1 for n in _INPUTS[:2]}
-    share = {"query": max(1, heads["query"] // heads["key"]), "key": 1, "value": 1}
+    given = {**arguments}
     for name in _INPUTS:
-        array = arguments.get(name)
+        array = given.get(name)
         if array is not None and not isinstance(array, Chunked):
             array = widen(array, "float32") if array.dtype == BFLOAT16 else array
             if array.nbytes > _SENT and folder:
                 array = Chunked(Mapped.saved(str(Path(folder) / f"{name}.npy"), array))
-            else:
-                import dask.array as da
-
-                array = da.from_array(array, block_chunks(array, axes, share[name]))
-        if isinstance(array, Chunked) and name == "query" and client is not None:
-            cores = sum(client.nthreads().values())
-            array = array.in_blocks(-(-_BLOCKS_A_CORE * cores // _maps(array, axes, share[name])))
-        inputs.append(array)
-    return attention(*inputs, outputs=names, **_rules(arguments))
-
-
-def _maps(array: Any, axes: str, share: int) -> int:
-    """Return how many blocks there are for each block of rows: of batch entries and heads."""
-    counts: list[int] = [n for n, axis in zip(array.shape, axes, strict=True) if axis in "bh"]
-    return max(1, math.prod(counts) // share)
+            given[name] = array
+    for name in ("query_labels", "key_labels"):
+        given.pop(name, None)
+    return attention(**given, outputs=names)
 
 
 @contextmanager
@@ -213,7 +188,8 @@ def compute_lazily(options: ComputeOptions) -> None:
     if wrong := request.asked - {*OUTPUTS}:
         raise UsageError(f"--workers, --scheduler and Zarr give no {min(wrong)}: leave it out")
     shown = () if options.is_tables else request.names
-    names = tuple(name for name in OUTPUTS if name in {*shown, *_saved(request)})
+    saved = {name for save in request.saves for name in save.names}
+    names = tuple(name for name in OUTPUTS if name in {*shown, *saved})
     folders = [save for save in request.saves if save.format == "zarr"]
     refuse_inputs([save.path for save in request.saves], found.inputs)
     for save in folders:
@@ -226,7 +202,7 @@ def compute_lazily(options: ComputeOptions) -> None:
         from attncli.dask.cluster import computed
         from attncli.dask.storing import stored
 
-        lazy = _picked(_lazy(arguments, axes, names, room, client), names, options, axes)
+        lazy = _picked(_lazy(arguments, names, room), names, options, axes)
         writing: list[Any] = []
         for save in folders:
             folder = opened.enter_context(whole_folder(save.path))
@@ -250,28 +226,27 @@ def compute_lazily(options: ComputeOptions) -> None:
         request.write(results(shown))
 
 
-def _saved(request: Request) -> set[str]:
-    return {name for save in request.saves for name in save.names}
-
-
-def _picked(lazy: Any, names: Sequence[str], pick: PickOptions, axes: str) -> dict[str, Any]:
+def _picked(lazy: Any, names: Sequence[str], options: PickOptions, axes: str) -> dict[str, Any]:
     """Return the outputs of the batch entries and heads that are picked."""
-    arrays = {name: getattr(lazy, name) for name in names}
     own = Layout(axes).weight_axes
-    sizes = {"b": 1, "h": 1}
+    letters = {name: axes if name == "context" else own for name in names}
+    arrays = {name: getattr(lazy, name) for name in names}
+    counts = {"b": 1, "h": 1}
     for name, array in arrays.items():
-        of = axes if name == "context" else own
-        sizes |= {axis: n for axis, n in zip(of, array.shape, strict=False) if axis in "bh"}
-    chosen = dict(zip("bh", pick.among((sizes["b"], sizes["h"]), own), strict=True))
-    for name in arrays:
-        of = axes if name == "context" else own
-        # From behind, so that an axis that goes moves none that is still to be taken.
-        for at in reversed(range(len(of))):
-            index = chosen.get(of[at])
-            if index is not None:
-                some = index if isinstance(index, int) else [*index]
-                arrays[name] = arrays[name][(slice(None),) * at + (some,)]
-    return arrays
+        counts |= dict(zip(letters[name], array.shape, strict=False))
+    chosen = dict(zip("bh", options.among((counts["b"], counts["h"]), own), strict=True))
+    return {name: _taken(array, letters[name], chosen) for name, array in arrays.items()}
+
+
+def _taken(array: Any, letters: str, chosen: Mapping[str, Any]) -> Any:
+    """Return some batch entries and heads of an array; an axis of which one is taken goes."""
+    # From behind, so that an axis that goes moves none that is still to be taken.
+    for at, letter in reversed([*enumerate(letters)]):
+        index = chosen.get(letter)
+        if index is not None:
+            some = index if isinstance(index, int) else [*index]
+            array = array[(slice(None),) * at + (some,)]
+    return array
 
 
 @contextmanager
@@ -282,22 +257,19 @@ def lazy_maps(options: ClusterOptions) -> Iterator[tuple[Maps, Picked, Sequence[
     with _room(options) as room, _at_work(options, found.inputs, None) as (client, _):
         from attncli.dask.maps import LazyMaps
 
-        lazy = _lazy(arguments, axes, tuple(dict.fromkeys((options.what, "scores"))), room, client)
+        lazy = _lazy(arguments, tuple(dict.fromkeys((options.what, "scores"))), room)
         counts = dict(zip(own, lazy.scores.shape, strict=False))
         picked = options.among((counts.get("b", 1), counts.get("h", 1)), own)
-        four = []
-        for name in (options.what, "scores"):
-            array = getattr(lazy, name)
-            array = array[(*(slice(None) if axis in own else None for axis in "bh"), ...)]
-            for at, indices in enumerate(picked):
-                if indices is not None:
-                    some = [indices] if isinstance(indices, int) else [*indices]
-                    array = array[(slice(None),) * at + (some,)]
-            four.append(array)
+        # Maps have both axes, and an axis of which one is picked stays.
+        chosen = {a: [i] if isinstance(i, int) else i for a, i in zip("bh", picked, strict=True)}
+        index = (*(slice(None) if axis in own else None for axis in "bh"), ...)
+        values, scores = (
+            _taken(getattr(lazy, name)[index], "bh", chosen) for name in (options.what, "scores")
+        )
         gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
         left = "".join(axis for axis in own if axis not in gone)
         labels = arguments.get("query_labels"), arguments.get("key_labels")
-        maps = LazyMaps(four[0], four[1], left, labels, client)
+        maps = LazyMaps(values, scores, left, labels, client)
         yield maps, picked, found.inputs
 
 

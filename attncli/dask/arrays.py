@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from operator import itemgetter
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -22,16 +21,18 @@ from attncli.problem.result import Attention
 from attncli.problem.shards import ARRAY_AXES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
-__all__ = ["attention", "block_chunks"]
+__all__ = ["as_lazy", "attention"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
+Place = tuple[int, ...]
 # Parts that one task merges: few enough that a worker holds them, many enough for a flat tree.
 _FAN_IN = 8
-# Bytes of a block of an array on disk: a worker of 600 MB holds a dozen of them.
-_BLOCK = 1 << 24
+# Bytes of a block of an array on disk: a worker of 600 MB holds a dozen of them. Queries of a
+# block, so that all cores have some.
+_BLOCK, _QUERIES = 1 << 24, 1 << 14
 
 
 def attention(
@@ -52,7 +53,7 @@ def attention(
     Parameters
     ----------
     query, key, value : dask.array.Array
-        2-D to 4-D, in the axes of `layout`. NumPy arrays become Dask arrays of one chunk. Of
+        2-D to 4-D, in the axes of `layout`. Other arrays are cut into blocks of 16 MiB. Of
         arrays on disk (`attncli.numerics.chunked.Chunked`), each block reads its own part when
         it is computed, so that no worker keeps them.
     outputs : str or collection of str
@@ -94,36 +95,36 @@ def attention(
     if len(axes) != np.ndim(query) or not set(axes) <= set("bhsd"):
         raise ShapeError(f"query: expected the axes {axes or 'of 2 to 4'}; found {np.shape(query)}")
     heads = [np.shape(x)[axes.index("h")] if "h" in axes else 1 for x in (query, key)]
-    share = max(1, heads[0] // heads[1])
-    q = _four_axes(_as_lazy(query, axes, share), axes)
-    k = _four_axes(_as_lazy(key, axes), axes)
-    v = None if value is None else _four_axes(_as_lazy(value, axes), axes)
+    share = {"query": max(1, heads[0] // heads[1])}
+    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    inputs = {
+        name: _four_axes(as_lazy(array, axes, share.get(name)), axes)
+        for name, array in given.items()
+    }
+    stored = {name: array for name, array in given.items() if isinstance(array, Chunked)}
     rules = {name: _with_heads(name, rule, axes) for name, rule in rules.items()}
-    given = zip(("query", "key", "value"), (query, key, value), strict=True)
-    stored = {name: (array, axes) for name, array in given if isinstance(array, Chunked)}
-    graph = _Graph.of(q, k, v, rules)._replace(stored=stored)
-    results = {name: _restored(array, name, axes) for name, array in graph.results(names).items()}
-    return Attention(**results)
+    results = _Graph(inputs, stored, axes, rules).results(names)
+    return Attention(**{name: _restored(array, name, axes) for name, array in results.items()})
 
 
-def _as_lazy(array: Any, axes: str, share: int = 1) -> da.Array:
-    if isinstance(array, Chunked):
-        return da.from_array(array, block_chunks(array, axes, share))
-    return da.asarray(array)
+def as_lazy(array: Any, axes: str, share: int | None) -> da.Array:
+    """Return a Dask array; others are cut into blocks of about 16 MiB.
 
-
-def block_chunks(array: Any, axes: str, share: int = 1) -> tuple[int, ...]:
-    """Return how an array is cut into blocks of about 16 MiB.
-
-    ``share`` query heads read the same key head. A block holds all of them.
+    ``share`` query heads read the same key head, and a block of queries holds all of them.
     """
-    row = share * array.shape[axes.index("d")] * array.dtype.itemsize
-    rows, own = max(1, _BLOCK // row), getattr(array, "chunks", array.shape)[axes.index("s")]
+    if isinstance(array, da.Array):
+        return array
+    if not isinstance(array, Chunked):
+        array = np.asarray(array)
+    length, width = (array.shape[axes.index(letter)] for letter in "sd")
+    rows = max(1, _BLOCK // ((share or 1) * width * array.dtype.itemsize))
     # As the chunks on disk lie, where they are neither much smaller nor much larger.
+    own = getattr(array, "chunks", array.shape)[axes.index("s")]
     rows = rows // own * own if own <= rows else own if own <= 4 * rows else rows
-    rows = min(rows, -(-array.shape[axes.index("s")] // getattr(array, "blocks", 1)))
-    sizes = {"b": 1, "h": share, "s": rows, "d": array.shape[axes.index("d")]}
-    return tuple(min(n, sizes[axis]) for n, axis in zip(array.shape, axes, strict=True))
+    rows = min(rows, length, length if share is None else _QUERIES)
+    sizes = {"b": 1, "h": share or 1, "s": rows, "d": width}
+    chunks = tuple(min(n, sizes[axis]) for n, axis in zip(array.shape, axes, strict=True))
+    return da.from_array(array, chunks)
 
 
 def _with_heads(name: str, rule: Any, axes: str) -> Any:
@@ -152,29 +153,22 @@ def _restored(array: da.Array, name: str, axes: str) -> da.Array:
     return array.transpose([kept.index(letter) for letter in axes])
 
 
-def _spans(chunks: tuple[int, ...]) -> list[Span]:
-    stops = np.cumsum(chunks).tolist()
-    return [(stop - size, stop) for stop, size in zip(stops, chunks, strict=True)]
+class _Graph:
+    """The inputs and rules, cut so that their chunks fit together, and the tasks.
 
+    A place is the numbers of a chunk of batch entries, of heads, of queries and of keys.
+    """
 
-class _Graph(NamedTuple):
-    """The inputs with chunks that fit together, and the rules."""
-
-    query: da.Array
-    key: da.Array
-    value: da.Array | None
-    rules: dict[str, Any]
-    arrays: dict[str, Any]
-    dtype: np.dtype[Any]
-    stored: Mapping[str, tuple[Chunked, str]] = MappingProxyType({})
-
-    @classmethod
-    def of(
-        cls, query: da.Array, key: da.Array, value: da.Array | None, rules: dict[str, Any]
-    ) -> _Graph:
-        """Check the shapes, and cut key, value and rules as the queries are cut."""
-        batch, heads = query.shape[:2]
-        groups = key.shape[1]
+    def __init__(
+        self,
+        inputs: dict[str, da.Array],
+        stored: dict[str, Chunked],
+        axes: str,
+        rules: dict[str, Any],
+    ) -> None:
+        self.stored, self.axes = stored, axes
+        query, key = inputs["query"], inputs["key"]
+        (batch, heads), groups = query.shape[:2], key.shape[1]
         if key.shape[0] not in (1, batch) or heads % groups:
             raise ShapeError(
                 f"expected a batch of {batch} or 1 and heads that divide {heads} in key; "
@@ -183,116 +177,89 @@ class _Graph(NamedTuple):
         share = heads // groups
         if any(size % share for size in query.chunks[1]):
             query = query.rechunk({1: share})
-        chunks = {1: tuple(size // share for size in query.chunks[1])}
+        chunks = {1: tuple(size // share for size in query.chunks[1]), 2: key.chunks[2]}
         if key.shape[0] == batch:
             chunks[0] = query.chunks[0]
-        key = key.rechunk(chunks)
-        value = None if value is None else value.rechunk({**chunks, 2: key.chunks[2]})
-        if rules.get("alibi_slopes") is True:
-            rules = {**rules, "alibi_slopes": paper_slopes(heads)}
-        arrays = {
-            name: rules[name]
-            for name in ARRAY_AXES
-            if rules.get(name) is not None and np.ndim(rules[name]) > 0
+        of_keys = {name: inputs[name].rechunk(chunks) for name in inputs if name != "query"}
+        self.inputs = {"query": query} | of_keys
+        self.chunks = dict(zip("bhls", (*query.chunks[:3], key.chunks[2]), strict=True))
+        self.spans = {letter: _spans(sizes) for letter, sizes in self.chunks.items()}
+        self.given = dict(rules)
+        if self.given.get("alibi_slopes") is True:
+            self.given["alibi_slopes"] = paper_slopes(heads)
+        if self.given.get("sinks") is not None:
+            self.given["sinks"] = da.broadcast_to(da.asarray(self.given["sinks"]), (heads,))
+        self.arrays = {
+            name: self._cut_alike(name, rule)
+            for name, rule in self.given.items()
+            if name in ARRAY_AXES and rule is not None and np.ndim(rule) > 0
         }
-        plain = {name: item for name, item in rules.items() if name not in arrays}
-        if np.ndim(plain.get("sinks", ())) == 0 and plain.get("sinks") is not None:
-            arrays["sinks"] = np.full(heads, plain.pop("sinks"))
-        widest = np.result_type(*(x.dtype for x in (query, key, value) if x is not None))
-        dtype = plain.get("precision") or (
-            "float64" if widest.kind in "iub" else np.result_type(widest, np.float32)
-        )
-        graph = cls(query, key, value, plain, {}, np.dtype(dtype))
-        return graph._replace(arrays={n: graph._cut_alike(n, x) for n, x in arrays.items()})
+        self.plain = {name: rule for name, rule in self.given.items() if name not in self.arrays}
+        widest = np.result_type(*(array.dtype for array in self.inputs.values()))
+        usual = "float64" if widest.kind in "iub" else np.result_type(widest, np.float32)
+        self.dtype = np.dtype(self.plain.get("precision") or usual)
 
-    def _chunks(self) -> dict[str, tuple[int, ...]]:
-        sizes = self.query.chunks[0], self.query.chunks[1], self.query.chunks[2], self.key.chunks[2]
-        return dict(zip("bhls", sizes, strict=True))
-
-    def _cut_alike(self, name: str, array: Any) -> Any:
-        """Return a rule with the chunks of the scores; a NumPy array as it is."""
-        if not isinstance(array, da.Array):
-            return np.asarray(array)
-        chunks, axes = self._chunks(), ARRAY_AXES[name][-array.ndim :] if array.ndim else ""
+    def _cut_alike(self, name: str, rule: Any) -> da.Array:
+        """Return a rule with the chunks of the scores."""
+        array = da.asarray(rule)
+        letters = _letters(name, array)
         return array.rechunk(
-            {at: chunks[axes[at]] if n > 1 else 1 for at, n in enumerate(array.shape)}
-            if axes
-            else -1
+            {
+                axis: self.chunks[letter] if letter in self.chunks and size > 1 else -1
+                for axis, (letter, size) in enumerate(zip(letters, array.shape, strict=True))
+            }
         )
 
     def results(self, names: tuple[str, ...]) -> dict[str, da.Array]:
         """Return the lazy outputs, (B, H, L, …)."""
-        token = tokenize(self.query, self.key, self.value, self.rules, self.arrays, names)
-        layers: dict[str, dict[Any, Any]] = {}
-        spans = {letter: _spans(sizes) for letter, sizes in self._chunks().items()}
-        places = [*product(*(range(len(spans[letter])) for letter in "bhl"))]
-        wanted = tuple(name for name in ("context", "lse") if name in names)
-        if wanted or "weights" in names:
-            # The merge needs context and lse of each part; weights need only lse.
-            parts = ("context", "lse") if "context" in names else ("lse",)
-            rows: dict[Any, Any] = {}
-            layers[f"rows-{token}"] = rows
+        given = [*self.inputs.values(), *self.arrays.values()]
+        token = tokenize(given, self.plain, names)
+        graph = HighLevelGraph.merge(*(array.dask for array in given))
+        rows = f"rows-{token}"
+        # Several parts are merged by their lse, and weights are made with it.
+        several = len(self.spans["s"]) > 1
+        parts = ["context"] * ("context" in names)
+        parts += ["lse"] * ("lse" in names or "weights" in names or (several and bool(parts)))
+        places = [*product(*(range(len(self.spans[letter])) for letter in "bhl"))]
+        if parts:
+            tasks: dict[Any, Any] = {}
             for place in places:
-                self._rows(rows, f"rows-{token}", place, spans, parts)
-            for number, name in enumerate(parts):
-                ending = (0,) if name == "context" else ()
-                layers[f"attention-{name}-{token}"] = {
-                    (f"attention-{name}-{token}", *place, *ending): (
-                        itemgetter(number),
-                        (f"rows-{token}", *place),
-                    )
-                    for place in places
-                }
-        for name in set(names) - {"context", "lse"}:
+                self._add_rows(tasks, rows, place, tuple(parts))
+            graph = _with_layer(graph, rows, tasks, {array.name for array in given})
+        results = {}
+        for name in names:
             own = f"attention-{name}-{token}"
-            layers[own] = {
-                (own, *place, column): self._square(name, token, (*place, column), spans)
-                for place in places
-                for column in range(len(spans["s"]))
-            }
-        return {name: self._array(name, token, layers) for name in names}
+            sizes = [self.chunks[letter] for letter in "bhl"]
+            if name in parts:
+                end = (0,) if name == "context" else ()
+                take = itemgetter(parts.index(name))
+                tasks = {(own, *place, *end): (take, (rows, *place)) for place in places}
+                sizes += [(self.inputs["value"].shape[3],)] if end else []
+                needed = {rows}
+            else:
+                columns = range(len(self.spans["s"]))
+                blocks = [(*place, column) for place in places for column in columns]
+                tasks = {(own, *block): self._square(name, rows, block) for block in blocks}
+                sizes.append(self.chunks["s"])
+                sinks = self.arrays.get("sinks")
+                needed = {array.name for array in given if array is not sinks}
+                needed |= {rows} if name == "weights" else set()
+            made = _with_layer(graph, own, tasks, needed)
+            results[name] = da.Array(made, own, tuple(sizes), dtype=self.dtype)
+        return results
 
-    def _array(self, name: str, token: str, layers: dict[str, dict[Any, Any]]) -> da.Array:
-        own = f"attention-{name}-{token}"
-        given = [self.query, self.key, *([] if self.value is None else [self.value])]
-        given += [array for array in self.arrays.values() if isinstance(array, da.Array)]
-        needed = {own: {array.name for array in given}}
-        rows, lse = f"rows-{token}", f"attention-lse-{token}"
-        if name in ("context", "lse"):
-            needed = {own: {rows}, rows: needed[own]}
-        elif name == "weights":
-            needed = {own: {lse, *needed[own]}, lse: {rows}, rows: needed[own]}
-        everything = dict(HighLevelGraph.merge(*(array.dask for array in given)).layers)
-        links = HighLevelGraph.merge(*(array.dask for array in given)).dependencies
-        graph = HighLevelGraph(
-            everything | {layer: layers[layer] for layer in needed}, {**links, **needed}
-        )
-        chunks = self._chunks()
-        sizes = [chunks[letter] for letter in "bhl"]
-        if name == "context":
-            sizes.append((self.value.shape[3] if self.value is not None else 0,))
-        elif name != "lse":
-            sizes.append(chunks["s"])
-        return da.Array(graph, own, tuple(sizes), dtype=self.dtype)
-
-    def _rows(
-        self,
-        tasks: dict[Any, Any],
-        name: str,
-        place: tuple[int, ...],
-        spans: dict[str, list[Span]],
-        parts: tuple[str, ...],
+    def _add_rows(
+        self, tasks: dict[Any, Any], name: str, place: Place, parts: tuple[str, ...]
     ) -> None:
         """Add the task that gives some queries their outputs over all keys, and its parts."""
-        columns = [c for c in range(len(spans["s"])) if not self._is_hidden((*place, c), spans)]
+        columns = [c for c in range(len(self.spans["s"])) if not self._is_hidden((*place, c))]
         if len(columns) <= 1:
             column = columns[0] if columns else 0
-            tasks[name, *place] = self._block((*place, column), spans, parts, with_sinks=True)
+            tasks[name, *place] = self._block((*place, column), parts, with_sinks=True)
             return
-        keys = []
-        for column in columns:
-            keys.append((name, *place, 0, column))
-            tasks[keys[-1]] = self._block((*place, column), spans, parts, with_sinks=False)
+        keys: list[Any] = [(name, *place, 0, column) for column in columns]
+        for key, column in zip(keys, columns, strict=True):
+            tasks[key] = self._block((*place, column), parts, with_sinks=False)
         level = 0
         while len(keys) > _FAN_IN:
             level += 1
@@ -300,98 +267,84 @@ class _Graph(NamedTuple):
             keys = [(name, *place, level, at) for at in range(len(groups))]
             for key, group in zip(keys, groups, strict=True):
                 tasks[key] = (merged, group, None, "float64")
-        sinks = self._cut("sinks", place, spans) if "sinks" in self.arrays else None
+        sinks = self._chunk("sinks", place) if "sinks" in self.arrays else None
         tasks[name, *place] = (merged, keys, sinks, self.dtype.name)
 
-    def _square(
-        self, name: str, token: str, place: tuple[int, ...], spans: dict[str, list[Span]]
-    ) -> Any:
+    def _square(self, name: str, rows: str, place: Place) -> Any:
         """Return the task of one block of weights or scores."""
-        if name != "weights":
-            return itemgetter(0), self._block(place, spans, (name,), with_sinks=False)
-        block = self._block(place, spans, ("scores",), with_sinks=False)
-        return weights_of, (itemgetter(0), block), (f"attention-lse-{token}", *place[:3])
+        wanted = "scores" if name == "weights" else name
+        block = (itemgetter(0), self._block(place, (wanted,), with_sinks=False))
+        return (weights_of, block, (rows, *place[:3])) if name == "weights" else block
 
-    def _block(
-        self,
-        place: tuple[int, ...],
-        spans: dict[str, list[Span]],
-        outputs: tuple[str, ...],
-        *,
-        with_sinks: bool,
-    ) -> Any:
-        b, h, i, j = place
-        start = spans["l"][i][0], spans["s"][j][0]
-        block = Block(start, (self.query.shape[2], self.key.shape[2]), self.rules, outputs)
-        of_batch = b if self.key.numblocks[0] == self.query.numblocks[0] else 0
+    def _block(self, place: Place, outputs: tuple[str, ...], *, with_sinks: bool) -> Any:
+        """Return the task of one block of queries and keys."""
+        query, key = self.inputs["query"], self.inputs["key"]
+        start = self.spans["l"][place[2]][0], self.spans["s"][place[3]][0]
+        block = Block(start, (query.shape[2], key.shape[2]), self.plain, outputs)
         names = [name for name in self.arrays if with_sinks or name != "sinks"]
-        return (
-            block_outputs,
-            block,
-            self._part("query", (b, h, i, 0)),
-            self._part("key", (of_batch, h, j, 0)),
-            None if self.value is None else self._part("value", (of_batch, h, j, 0)),
-            names,
-            [self._cut(name, place, spans) for name in names],
-        )
+        inputs = [self._input(name, place) for name in self.inputs]
+        return block_outputs, block, inputs, names, [self._chunk(name, place) for name in names]
 
-    def _part(self, name: str, place: tuple[int, ...]) -> Any:
+    def _input(self, name: str, place: Place) -> Any:
         """Return a block of an input: the key of a chunk, or where it lies on disk."""
-        array = getattr(self, name)
+        array, (b, h, i, j) = self.inputs[name], place
+        at = (b if array.numblocks[0] > 1 else 0, h, i if name == "query" else j, 0)
         if name not in self.stored:
-            return (array.name, *place)
-        spans = (_spans(sizes)[at] for sizes, at in zip(array.chunks, place, strict=True))
-        return Stored(*self.stored[name], tuple(spans))
+            return (array.name, *at)
+        spans = (_spans(sizes)[n] for sizes, n in zip(array.chunks, at, strict=True))
+        return Stored(self.stored[name], self.axes, tuple(spans))
 
-    def _cut(self, name: str, place: tuple[int, ...], spans: dict[str, list[Span]]) -> Any:
-        """Return the part of a rule for a block: the key of a chunk, or a NumPy array."""
-        array = self.arrays[name]
-        axes = ARRAY_AXES[name][-array.ndim :] if ARRAY_AXES[name] else ""
-        at = dict(zip("bhls", place, strict=False))
-        if isinstance(array, da.Array):
-            index = (at[axes[n]] if array.shape[n] > 1 else 0 for n in range(len(axes)))
-            return (array.name, *index) if axes else (array.name, *(0,) * array.ndim)
-        part = tuple(
-            slice(*spans[axes[n]][at[axes[n]]]) if array.shape[n] > 1 else slice(None)
-            for n in range(len(axes))
-        )
-        return array[part]
+    def _chunk(self, name: str, place: Place) -> Any:
+        """Return the key of the chunk of a rule that holds for a block."""
+        array, at = self.arrays[name], dict(zip("bhls", place, strict=False))
+        sizes = zip(_letters(name, array), array.shape, strict=True)
+        return (array.name, *(at.get(letter, 0) if size > 1 else 0 for letter, size in sizes))
 
-    def _is_hidden(self, place: tuple[int, ...], spans: dict[str, list[Span]]) -> bool:
+    def _is_hidden(self, place: Place) -> bool:
         """Return whether causal rule, window or lengths hide a block, as far as is known."""
         b, _, i, j = place
-        rows, columns = spans["l"][i], spans["s"][j]
-        lengths = self._known("kv_lengths", spans["b"][b])
-        if lengths is not None and columns[0] >= lengths.max():
-            return True
-        offsets = self._offsets(spans["b"][b], lengths)
-        if offsets is None:
-            return False
-        window = self.rules.get("window")
+        queries, keys = self.inputs["query"].shape[2], self.inputs["key"].shape[2]
+        rows, columns = self.spans["l"][i], self.spans["s"][j]
+        lengths = self._extent("kv_lengths", b, (keys, keys), (0, keys))
+        usual = (0.0, 0.0)
+        if self.given.get("causal_align") == "bottom-right":
+            usual = lengths[0] - queries, lengths[1] - queries
+        offsets = self._extent("query_offset", b, usual, (-np.inf, np.inf))
+        window = self.given.get("window")
         left, right = (None, None) if window is None else window_pair("window", window)
-        right = 0 if self.rules.get("causal") else right
-        after = right is not None and columns[0] > rows[1] - 1 + offsets.max() + right
-        before = left is not None and columns[1] - 1 < rows[0] + offsets.min() - left
-        return bool(after or before)
+        right = 0 if self.given.get("causal") else right
+        return bool(
+            columns[0] >= lengths[1]
+            or (right is not None and columns[0] > rows[1] - 1 + offsets[1] + right)
+            or (left is not None and columns[1] - 1 < rows[0] + offsets[0] - left)
+        )
 
-    def _offsets(self, span: Span, lengths: Array | None) -> Array | None:
-        """Return the offsets of some batch entries; None where they are not known yet."""
-        if "query_offset" in self.arrays or self.rules.get("query_offset") is not None:
-            return self._known("query_offset", span)
-        if self.rules.get("causal_align") != "bottom-right":
-            return np.zeros(1, int)
-        if lengths is None:
-            if "kv_lengths" in self.arrays:
-                return None
-            lengths = np.array([self.key.shape[2]])
-        return lengths - self.query.shape[2]
+    def _extent(
+        self, name: str, b: int, unless_given: tuple[float, float], unknown: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return the least and the most that a rule is in some batch entries."""
+        rule = self.given.get(name)
+        if rule is None:
+            return unless_given
+        if isinstance(rule, da.Array):
+            return unknown
+        own = np.asarray(rule).reshape(-1)
+        own = own[slice(*self.spans["b"][b])] if len(own) > 1 else own
+        return own.min(), own.max()
 
-    def _known(self, name: str, span: Span) -> Array | None:
-        """Return a rule of some batch entries if its numbers are at hand."""
-        if name in self.arrays:
-            array = self.arrays[name]
-            if isinstance(array, da.Array):
-                return None
-            return np.asarray(array[slice(*span)] if array.shape[0] > 1 else array)
-        plain = self.rules.get(name)
-        return None if plain is None else np.array([plain])
+
+def _spans(chunks: tuple[int, ...]) -> list[Span]:
+    stops = np.cumsum(chunks).tolist()
+    return [(stop - size, stop) for stop, size in zip(stops, chunks, strict=True)]
+
+
+def _letters(name: str, array: da.Array) -> str:
+    """Return the axes of a rule, such as ``ls``; ``?`` where an axis is cut nowhere."""
+    return ARRAY_AXES[name][-array.ndim :] or "?" * array.ndim
+
+
+def _with_layer(
+    graph: HighLevelGraph, name: str, tasks: dict[Any, Any], needed: set[str]
+) -> HighLevelGraph:
+    layers, links = {**graph.layers, name: tasks}, {**graph.dependencies, name: needed}
+    return HighLevelGraph(layers, links)

@@ -43,38 +43,28 @@ class Block(NamedTuple):
 
 
 def block_outputs(
-    block: Block,
-    query: Array | Stored,
-    key: Array | Stored,
-    value: Array | Stored | None,
-    names: list[str],
-    arrays: list[Array],
+    block: Block, inputs: list[Array | Stored], names: list[str], arrays: list[Array]
 ) -> tuple[Array, ...]:
     """Return the outputs of a block, in the order of `Block.outputs`.
-
-    Positions and lengths are those of the whole.
 
     Parameters
     ----------
     block : Block
-    query, key, value : ndarray (B, H, L, D), (B, G, S, D), (B, G, S, E), or where they lie
+    inputs : list of ndarray
+        Query (B, H, L, D), key (B, G, S, D) and perhaps value, or where they lie.
     names : list of str
     arrays : list of ndarray
         Rules that are arrays, cut to the block. Lengths count from the start of the whole.
     """
-    q, k, v = map(_read, (query, key, value))
+    own = [array.read() if isinstance(array, Stored) else array for array in inputs]
     options = dict(block.rules) | dict(zip(names, arrays, strict=True))
-    options = placed(options, block.start, block.whole, (q.shape[2], k.shape[2]))
+    options = placed(options, block.start, block.whole, (own[0].shape[2], own[1].shape[2]))
     with warnings.catch_warnings():
         # A query may see no key of this block, and many of another one.
         warnings.simplefilter("ignore", AttnWarning)
         # Dask has a thread for each block.
-        results = attention(q, k, v, outputs=block.outputs, threads=1, **options)
+        results = attention(*own, outputs=block.outputs, threads=1, **options)
     return tuple(getattr(results, name) for name in block.outputs)
-
-
-def _read(array: Array | Stored | None) -> Any:
-    return array.read() if isinstance(array, Stored) else array
 
 
 def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> tuple[Array, ...]:
@@ -87,7 +77,8 @@ def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> t
     return np.asarray(whole.context, dtype), np.asarray(whole.lse, dtype)
 
 
-def weights_of(scores: Array, lse: Array) -> Array:
+def weights_of(scores: Array, rows: tuple[Array, ...]) -> Array:
     """Return exp(scores − lse): the weights of a block under the denominator of the whole."""
+    lse = rows[-1]
     shift = np.where(np.isneginf(lse), 0, lse)[..., None]
     return np.asarray(np.exp(scores - shift))

@@ -136,10 +136,10 @@ def computed(collections: Sequence[Any], client: Any | None, told: Told = None) 
     if client is None:
         with _Counted(told):
             return list(dask.compute(*collections))
-    from distributed import as_completed  # noqa: PLC0415
+    from distributed import as_completed, futures_of  # noqa: PLC0415
 
     kept = client.persist(list(collections))
-    futures = _futures(kept)
+    futures = futures_of(list(kept))
     try:
         for number, future in enumerate(as_completed(futures), 1):
             if future.status == "error":
@@ -163,12 +163,6 @@ def mapped(
 ) -> list[Any]:
     """Return what a function makes of each item, in their order."""
     return computed([dask.delayed(function, pure=False)(item) for item in items], client, told)
-
-
-def _futures(kept: Sequence[Any]) -> list[Any]:
-    from distributed import futures_of  # noqa: PLC0415
-
-    return list(futures_of(list(kept)))
 
 
 class _Counted(Callback):  # type: ignore[misc]

@@ -44,12 +44,10 @@ class Chunked:
     ----------
     array : object
         With ``shape``, ``dtype``, ``chunks`` and an index that reads, as `zarr.Array`.
-    blocks : int
-        Into how many blocks of rows it is cut at least, so that each core has some.
     """
 
-    def __init__(self, array: Any, blocks: int = 1) -> None:
-        self._array, self.blocks = array, blocks
+    def __init__(self, array: Any) -> None:
+        self._array = array
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = np.dtype(array.dtype)
         self.chunks: tuple[int, ...] = tuple(array.chunks)
@@ -77,10 +75,6 @@ class Chunked:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
         return np.asarray(self._array[...], dtype)
-
-    def in_blocks(self, blocks: int) -> Chunked:
-        """Return the same array, to be cut into as many blocks of rows at least."""
-        return Chunked(self._array, blocks)
 
     def parts(self) -> Iterator[npt.NDArray[Any]]:
         """Yield the chunks."""

@@ -21,7 +21,7 @@ sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__f
 import numpy as np  # noqa: E402
 import zarr  # noqa: E402
 
-from attncli.dask.arrays import block_chunks  # noqa: E402
+from attncli.dask.arrays import as_lazy  # noqa: E402
 from attncli.numerics.chunked import Chunked  # noqa: E402
 
 TOKENS = int(sys.argv[1]) if len(sys.argv) > 1 else 131_072
@@ -71,8 +71,8 @@ def main() -> None:
             best = min(took)
             print(f"| {what} | {count} | {best:.1f} | {best / min(rows['plain', count]):.2f} |")
         rows, keys = (
-            block_chunks(Chunked(group[name], blocks), "bhsd")[2]
-            for name, blocks in (("query", 16), ("key", 1))
+            as_lazy(Chunked(group[name]), "bhsd", share).chunksize[2]
+            for name, share in (("query", 1), ("key", None))
         )
         read, sent = (rows + 2 * keys) * WIDTH * 4, rows * (WIDTH + 1) * 4
         print(f"\nA block has {rows:,} queries and {keys:,} keys: {read / 1e6:.1f} MB are read,")
