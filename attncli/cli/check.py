@@ -185,9 +185,10 @@ def _judge_many(files: list[str], options: CheckOptions) -> list[Judged]:
     """Judge each dump by its own inputs; an error of one hides no other."""
     from attncli.cli.dumps import judge_it, options_of
 
+    here = Path.cwd()  # workers have another current folder
+
     def judge(file: str) -> Judged:
-        # Workers have other current folders.
-        path = str(Path(file).resolve()) if options.is_asked_for else file
+        path = str(here / file) if options.is_asked_for else file
         return judge_it(file, lambda: _judge_one(options_of(path, options))[0])
 
     if options.is_asked_for:
