@@ -62,9 +62,10 @@ class Options:
     def __init__(self, **values: Any) -> None:
         usual = {name: one.default for name, one in self.declared().items()}
         vars(self).update(usual | values)
+        given = self.given()
         for kind in type(self).__mro__:
             for rule in vars(kind).get("COMBINATIONS", ()):
-                self._hold(rule)
+                self._hold(rule, given)
 
     @classmethod
     def declared(cls) -> dict[str, Declared]:
@@ -92,16 +93,17 @@ class Options:
 
     def refuse(self, names: str, why: str, hint: str | None = None) -> None:
         """Raise an error where one of these options is given."""
+        given = self.given()
         for name in names.split():
-            if name in self.given():
+            if name in given:
                 raise UsageError(f"{self._words(name)} {why}", hint=hint)
 
-    def _hold(self, rule: Rule) -> None:
-        if rule.needs and rule.needs not in self.given():
-            self.refuse(rule.options, f"needs --{rule.needs}: {rule.why}")
-        for name in rule.options.split() if rule.excludes else ():
-            if name in self.given():
+    def _hold(self, rule: Rule, given: Collection[str]) -> None:
+        for name in rule.options.split():
+            if name in given and rule.excludes:
                 self.refuse(rule.excludes, f"does not go with {self._words(name)}: {rule.why}")
+            elif name in given and rule.needs not in given:
+                self.refuse(name, f"needs --{rule.needs}: {rule.why}")
 
     def _words(self, name: str) -> str:
         """Return an option as it was given, with its value where that is one of a few words."""

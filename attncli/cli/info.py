@@ -66,10 +66,7 @@ def info(options: InfoOptions) -> None:
     files = [file for file in files if file not in folders]
     with advice(quiet=options.quiet):
         found, errors = _inspected(files, options)
-    if options.format == "json":
-        _print_json(found, folders)
-    else:
-        _print_tables(found, folders, options.color)
+    _print(found, folders, options)
     for error in errors:
         say_error(error)
     if errors:
@@ -109,23 +106,21 @@ def _layers(file: FileInfo) -> list[LayerInfo]:
     ]
 
 
-def _print_json(found: list[FileInfo], folders: dict[str, list[dict[str, Any]]]) -> None:
-    from attncli.view.info import info_dict
-
-    files = [info_dict(each, _layers(each)) for each in found]
-    files += [{"file": folder, "calls": calls} for folder, calls in folders.items()]
-    print_document(json_text({"schema": SCHEMA, "files": files}))
-
-
-def _print_tables(
-    found: list[FileInfo], folders: dict[str, list[dict[str, Any]]], color: str
+def _print(
+    found: list[FileInfo], folders: dict[str, list[dict[str, Any]]], options: InfoOptions
 ) -> None:
-    from attncli.view.dumps import calls_table
-    from attncli.view.info import info_parts
+    from attncli.view.info import info_dict, info_parts
 
-    shown = limits(color)
+    if options.format == "json":
+        files = [info_dict(each, _layers(each)) for each in found]
+        files += [{"file": folder, "calls": calls} for folder, calls in folders.items()]
+        print_document(json_text({"schema": SCHEMA, "files": files}))
+        return
+    from attncli.view.dumps import calls_table
+
+    shown = limits(options.color)
     for each in found:
-        print_parts(info_parts(each, _layers(each), shown), color)
+        print_parts(info_parts(each, _layers(each), shown), options.color)
     for folder, calls in folders.items():
         title = f"{printable(folder)}: {counted(len(calls), 'recorded call')}"
-        print_parts([title, *calls_table(calls, shown)], color)
+        print_parts([title, *calls_table(calls, shown)], options.color)

@@ -246,6 +246,9 @@ class PickOptions(Options):
         "pipe the first 16 tables.",
     )
 
+    # Whether there may be several.
+    SEVERAL = True
+
     def among(self, counts: tuple[int, int], axes: str) -> Picked:
         """Return the batch entries and heads that are picked; an axis may be missing."""
         return Picked(
@@ -260,7 +263,10 @@ class PickOptions(Options):
             raise UsageError(
                 f"--{name} {words}: the inputs have no such axis", hint="see --layout and --heads"
             )
-        return indices_in(f"--{name}", words, size)
+        found = indices_in(f"--{name}", words, size)
+        if isinstance(found, tuple) and not self.SEVERAL:
+            raise UsageError(f"--{name}: expected one index; found {words}")
+        return found
 
 
 class PickOneOptions(PickOptions):
@@ -270,12 +276,7 @@ class PickOneOptions(PickOptions):
         SHOWN, "B", "Only one batch entry, counted from 0 (-1 is the last one)."
     )
     head: str | None = option(SHOWN, "H", "Only one head, counted from 0 (-1 is the last one).")
-
-    def _of_axis(self, name: str, words: str | None, size: int, *, exists: bool) -> Indices | None:
-        found = super()._of_axis(name, words, size, exists=exists)
-        if isinstance(found, tuple):
-            raise UsageError(f"--{name}: expected one index; found {words}")
-        return found
+    SEVERAL = False
 
 
 class AverageOptions(PickOptions):
