@@ -1,7 +1,4 @@
-"""The arithmetic of one query as data, from its products with the keys to its context.
-
-`attncli.explanation.explaining.explain` makes it.
-"""
+"""The arithmetic of one query as data, from its products with the keys to its context."""
 
 from __future__ import annotations
 
@@ -201,7 +198,7 @@ class Explanation:
 
     @property
     def own_vector(self) -> Array | None:
-        """V of the additive score where it is not all ones, which stand in its place unsaid."""
+        """V of the additive score; None where it is all ones."""
         return None if self.vector is None or (self.vector == 1).all() else self.vector
 
     @property

@@ -108,13 +108,13 @@ class Formula:
         return Formula(_glued(above.text, " / ", below.text), latex, "quotient")
 
     def bracketed(self, *kinds: str) -> Formula:
-        """Return it in brackets if it is of these kinds or a negative number."""
+        """Return the formula in brackets if it is of these kinds or a negative number."""
         if self.kind not in ("negative", *kinds):
             return self
         return Formula(_glued("(", self.text, ")"), _glued("(", self.latex, ")"))
 
     def tagged(self, text: str, latex: str) -> Formula:
-        """Return it with words that tell it apart from others like it."""
+        """Return the formula with words behind it, or below it in LaTeX."""
         below = rf"\underbrace{{{self.tex}}}_{{{latex}}}"
         return Formula(_glued(self.text, f" ({text})"), (below,))
 
@@ -163,10 +163,10 @@ class Numbers:
         rest: tuple[int, float] = (0, 0.0),
         order: Sequence[float] | None = None,
     ) -> list[Formula]:
-        """Return the terms of a sum, of many the largest, and what the others come to.
+        """Return the terms of a sum; of many terms, the largest and the total of the others.
 
-        Each has a size and a tag. The rest is how many more there are, and their total; they are
-        ordered by size, or by another order.
+        `rest` is the number and the total of terms that are not listed. `order` replaces the sizes
+        where the largest terms are chosen.
         """
         kept, (more, left) = list(terms), rest
         if len(terms) > _ALL:
@@ -200,7 +200,7 @@ def latex_equation(equation: Equation) -> str:
 
 
 def added(terms: Iterable[Formula]) -> Formula:
-    """Return the sum of some terms, of which there is at least one."""
+    """Return the sum of one or more terms."""
     return reduce(add, terms)
 
 

@@ -75,10 +75,7 @@ def _key_row(e: Explanation, step: KeyStep) -> _Row:
 
 
 def key_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
-    """Yield the table and what its bars are scaled to; Markdown has no bars.
-
-    If the terminal is narrow, columns that the formulas also show are left out.
-    """
+    """Yield the table and what its bars are scaled to; Markdown has no bars."""
     rows = list(_rows(e))
     styles = [row.style for row in rows]
     columns = [

@@ -19,11 +19,7 @@ _OF_QUERY = ("angles", "rotated", "compared", "norm")
 
 
 def as_dict(explanation: Explanation) -> dict[str, object]:
-    """Return every number of an explanation, without rounding, as JSON takes it.
-
-    Infinities and NaN are None, because JSON has no word for them. Numbers of the
-    computing dtype have the fewest digits that give them back in that dtype.
-    """
+    """Return every number of an explanation without rounding; infinities and NaN are None."""
     e, plain = explanation, _Plain(np.dtype(explanation.dtype))
     rope = e.rope and {
         "pairing": e.rope.pairing,
@@ -64,13 +60,13 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
 
 
 class _Plain:
-    """What JSON can hold, of a computing dtype."""
+    """Numbers as JSON has them, with no more digits than the computing dtype needs."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
 
     def __call__(self, thing: Any, *without: str) -> Any:
-        """Return numbers, rows and dataclasses as JSON has them, but for fields of some names."""
+        """Return a number, an array or a dataclass as JSON has it, without some fields."""
         if isinstance(thing, float):
             return thing if math.isfinite(thing) else None
         if isinstance(thing, np.ndarray):
@@ -84,7 +80,7 @@ class _Plain:
         return thing
 
     def short(self, number: float) -> float | None:
-        """Return a number of the computing dtype with its own, fewer digits."""
+        """Return a number with the fewest digits that give it back in the computing dtype."""
         if not math.isfinite(number):
             return None
         own = self._dtype.type(number)
@@ -96,7 +92,6 @@ class _Plain:
 def _key(step: KeyStep, plain: _Plain) -> dict[str, object]:
     data = {"index": step.index, "label": step.label, "given": plain(step.given)}
     data |= {"vector": plain(step.key), **plain(step, *data, "key", "penalty")}
-    # Of the engine's own numbers, as many digits as their dtype has.
     for name in ("raw", "capped", "bias", "score", "weight"):
         data[name] = plain.short(getattr(step, name))
     hidden = [{"rule": reason.rule, "why": reason.words} for reason in step.hidden]

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryMade | None:
-    """Return how one query of a whole problem was made; None if it was not projected."""
+    """Return how a query was made; None if it was not projected."""
     if problem.made_from is None or problem.made_from.arguments["wq"] is None:
         return None
     given = problem.made_from.arguments

@@ -33,12 +33,12 @@ _NO_EDGE = 200
 
 
 def renderable(explanation: Explanation, limits: Limits) -> RenderableType:
-    """Return an explanation as a teacher would write it, in 200 columns where there is no edge."""
+    """Return an explanation for a Rich console, in 200 columns where there is no edge."""
     return Group(*_parts(explanation, limits, limits.width or _NO_EDGE))
 
 
 def as_text(explanation: Explanation, limits: Limits | None = None) -> str:
-    """Return an explanation as plain text without colour: see `renderable`."""
+    """Return an explanation as plain text without colour."""
     limits = limits or Limits()
     parts = _parts(explanation, limits, limits.width or _NO_EDGE)
     return "".join(f"{part.plain.rstrip()}\n" for part in parts)
@@ -116,7 +116,7 @@ def _styled(start: str, text: str, *, note: bool) -> Text:
 
 
 def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
-    """Return an explanation as Markdown with formulas in LaTeX, and so many decimals."""
+    """Return an explanation as Markdown with formulas in LaTeX; `digits` are its decimals."""
     return "\n\n".join(_markdown_blocks(explanation, Limits(digits=digits, markdown=True))) + "\n"
 
 

@@ -25,7 +25,7 @@ class Reason:
 
 
 def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tuple[Reason, ...]:
-    """Return every rule that hides a key from a query; it was selected, but has its old index."""
+    """Return every rule that hides a key from the one query of a problem, and why."""
     rules = visible.reasons(0, 0, 0, key) + (("bias",) if bias == -np.inf else ())
     return tuple(Reason(rule, _why(rule, visible, query, key)) for rule in rules)
 
@@ -33,7 +33,7 @@ def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tup
 def tally(
     visible: Visibility, bias: npt.NDArray[Any], among: npt.NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Count the keys `among` some that each rule hides from the one query of a selected problem."""
+    """Count the keys that each rule hides from the one query of a problem."""
     counts = {}
     for rule in HIDING_RULES:
         given: dict[str, Any] = {rule: getattr(visible, rule)}

@@ -26,11 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class QueryRow:
-    """One query of one head, solved: its arithmetic over all keys, in arrays (S,).
-
-    The problem is that of the one query, whose index is the one before it was selected. The key is
-    (S, D), rotated where there is rope. All else is as in `attncli.explanation.data`.
-    """
+    """One query of one head, solved, with arrays (S,) over all keys; the key is rotated (S, D)."""
 
     def __init__(
         self, whole: Problem, batch: int, head: int, query: int, *, threads: int | None

@@ -26,7 +26,7 @@ _CONTEXT_COLUMNS, _MADE_COLUMNS = 8, 4
 
 @dataclass
 class Section:
-    """A part: how it is computed in letters, the table of the keys, equations and notes."""
+    """A part of an explanation: its rule in letters, the table of the keys, equations and notes."""
 
     title: str
     rule: list[Equation | str] = field(default_factory=list)
@@ -44,7 +44,7 @@ def title(e: Explanation) -> str:
 
 
 def facts(e: Explanation) -> list[str]:
-    """Return what is to be known before the numbers: the place, how many keys, the dtype."""
+    """Return the facts below the title: the place, how many keys, the dtype."""
     where = {"batch": e.batch, "head": e.head, "key/value head": e.kv_head}
     return [*places(where), counted(e.keys, "key"), e.dtype]
 

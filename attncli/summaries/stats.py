@@ -1,4 +1,4 @@
-"""What a head does, in a few figures, which are summed up over some rows at a time."""
+"""Statistics of each head, summed up over some rows at a time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HeadStats:
 
 
 def statistics(maps: Maps, *, progress: Progress | None = None) -> tuple[HeadStats, ...]:
-    """Return the figures of each batch entry and head; progress is told in queries of all heads.
+    """Return the figures of each batch entry and head.
 
     Examples
     --------

@@ -27,7 +27,7 @@ class Words(NamedTuple):
 
 
 def words_of(tokens: Sequence[str], groups: Sequence[str] | None = None) -> Words:
-    """Return the words of some tokens; neighbours of one group, where groups are given, make one.
+    """Return the words of some tokens; if there are groups, neighbours of one group make a word.
 
     Tokenizers write subwords as ``play ##ing``, ``Ġplay ing`` or ``▁play ing``.
 
@@ -79,7 +79,7 @@ def merged_weights(weights: Array, queries: Words, keys: Words) -> Array:
 
 
 def merged_hidden(hidden: npt.NDArray[np.bool_], queries: Words, keys: Words) -> Array:
-    """Return which words are hidden: those of which every part is, from every part."""
+    """Return which words are hidden: every part of the key from every part of the query."""
     parts = np.logical_and.reduceat(hidden, keys.starts, axis=-1)
     whole: Array = np.logical_and.reduceat(parts, queries.starts, axis=-2)
     return whole

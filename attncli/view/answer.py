@@ -100,10 +100,7 @@ def by_head(
 def finished_parts(
     weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool, remark: str = ""
 ) -> Iterator[Text]:
-    """Yield the tables of finished weights, or of the mean of their heads, as `answer_parts`.
-
-    The titles have the remark.
-    """
+    """Yield the tables of finished weights, or of their mean; titles have the remark."""
 
     def sheet(place: _Place) -> Sheet:
         at = place[0] or 0, place[1] or 0
@@ -167,7 +164,7 @@ def _sheet(
 
 
 def _of_rules(whole: Problem, name: str, values: npt.NDArray[Any]) -> Sheet:
-    """Return the sheet of the gradient of the bias or the sinks, each row of which may be one."""
+    """Return the sheet of the gradient of the bias or of the sinks."""
     rows, columns = values.shape
     _, _, queries, keys = whole.shape
     by_key = name == "dbias" and columns == keys

@@ -22,11 +22,7 @@ _MEASURED = ("rms", "elements", "outside", "nonfinite", "nonfinite_rows")
 
 
 def as_dict(report: CheckReport) -> dict[str, Any]:
-    """Return the report as data for JSON: lists, mappings, finite numbers and None.
-
-    NaN and infinities are ``"nan"``, ``"inf"`` and ``"-inf"``, because JSON has no such
-    numbers and in a report they must not look alike.
-    """
+    """Return the report as data for JSON; NaN and infinities are texts, to tell them apart."""
     diagnosis = report.diagnosis
     return {
         "schema": SCHEMA,
@@ -64,7 +60,7 @@ def beside_line(report: CheckReport, other: CheckReport, name: str) -> str:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict; None for what was not measured, because the shape is another one."""
+    """Return a verdict; errors are None where the shape is wrong."""
     told: dict[str, Any] = _plain(verdict)
     return told if verdict.tolerance is not None else told | dict.fromkeys(_MEASURED)
 

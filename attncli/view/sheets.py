@@ -27,7 +27,7 @@ __all__ = ["Sheet", "sheet_parts"]
 _LABEL_WIDTH, _LEAST_LABEL, _HEADING_WIDTH = 24, 4, 12
 # Rich draws about 100,000 shaded cells in a second: a larger table has none.
 _MANY_CELLS = 20_000
-# Numbers from the one on have powers of ten; so have others, if some lie between the two.
+# Numbers from the first on have powers of ten; so have all, if some lie between the two.
 _HUGE, _USUAL = 1e6, 1e4
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 
@@ -55,10 +55,7 @@ class Sheet(NamedTuple):
 
 
 def sheet_parts(sheets: Iterable[Sheet], limits: Limits) -> Iterator[Text]:
-    """Yield the tables, in whose colours the same weight is the same blue, and what these mean.
-
-    With colours, all sheets are made before the first one is drawn.
-    """
+    """Yield the tables, which share one scale of blue, and what the colours mean."""
     cut = (sheet.cut(limits) for sheet in sheets)
     if limits.depth == "none":
         for sheet in cut:
@@ -77,7 +74,7 @@ def _largest(sheet: Sheet) -> float:
 
 
 def _legend(shaded: Sequence[Sheet], largest: float, limits: Limits) -> str:
-    """Return what the colours mean, which is said once for all tables of weights."""
+    """Return what the colours of all tables mean."""
     ((number,),) = _cell_texts(np.array([[largest]]), limits.digits)
     told = [f"darkest blue: {number}"] if largest else []
     if any(sheet.hidden is not None and sheet.hidden.any() for sheet in shaded):
@@ -134,10 +131,7 @@ def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limi
 
 
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
-    """Return numbers in one notation for the whole table: fixed point unless that hides them.
-
-    Huge ones among others, such as scores of keys that a bias of -1e9 hides, have one of their own.
-    """
+    """Return numbers in fixed point, unless that hides them; huge ones have powers of ten."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     huge = sizes >= _HUGE
     others = sizes[~huge]

@@ -92,7 +92,7 @@ def _name(kind: str, index: int, label: str | None, room: int, limits: Limits) -
 
 
 def _label_room(limits: Limits, taken: int, ranks: int) -> int:
-    """Return the columns for each label, with as many ranks side by side as leave it readable."""
+    """Return the columns for each label: it stays readable, even if fewer ranks fit."""
     if limits.width is None:
         return _LABEL_WIDTH
     room = 0

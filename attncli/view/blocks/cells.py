@@ -82,7 +82,7 @@ class Painter:
         )
 
     def _fill(self, fraction: float, width: int, *, sign: bool) -> str:
-        """Return a cell without colour: shades, after a sign unless a number shows it."""
+        """Return a cell without colour: shades, behind a sign unless a number shows it."""
         shades = " ░▒▓█" if self.limits.unicode else _ASCII_SHADES
         strength = abs(2 * fraction - 1) if self.signed else fraction
         shade = shades[round(strength * (len(shades) - 1))]

@@ -72,7 +72,7 @@ def draw_blocks(picture: Picture, limits: Limits) -> str:
 
 @dataclass(frozen=True)
 class _Page:
-    """The terminal, whatever number of lines a map may take; so many maps are left out."""
+    """A terminal, and the number of maps that are left out."""
 
     limits: Limits
     painter: Painter
@@ -84,7 +84,7 @@ class _Page:
         return max(self.limits.width or _PIPE_WIDTH, _NARROWEST)
 
     def drawn(self, picture: Picture, limit: int) -> list[Line]:
-        """Return all lines; the cells of each map take no more than so many."""
+        """Return all lines; the cells of each map take at most `limit` of them."""
         margin = gutter_width(picture.rows, self.width, limit)
         room = self.width - margin
         form = self._numbered(picture, room, limit) or self._form(picture, room, limit)
@@ -102,7 +102,7 @@ class _Page:
         ]
 
     def _numbered(self, picture: Picture, room: int, lines: int) -> Form | None:
-        """Return cells with numbers, if they fit, and unless asked for leave all maps in sight."""
+        """Return cells with numbers, if they fit and all maps stay in sight."""
         (rows, across), asked = picture.cells, picture.look.annotate
 
         def fit(width: int) -> bool:
@@ -166,7 +166,7 @@ class _Page:
         return lines
 
     def _titles(self, picture: Picture, wide: int, room: int) -> list[str]:
-        """Return the titles, if any, all of one width; short if they would push maps apart."""
+        """Return titles of one width, short ones if long ones would push maps apart."""
         titles = [self.limits.known(panel.title or "") for panel in picture.panels]
         if not any(titles):
             return []
@@ -213,7 +213,7 @@ class _Page:
         return lines
 
     def _scale(self, picture: Picture) -> Line:
-        """Return all colours between the ends of the scale, which have numbers."""
+        """Return the colours of the scale between the numbers of its ends."""
         (_, low), *_, (_, high) = scale_ticks(picture)
         low, high = self.limits.known(low), self.limits.known(high)
         steps = max(5, min(_STEPS, self.width - len(low) - len(high) - 2))
@@ -234,7 +234,7 @@ def _at_once(picture: Picture, width: int, room: int, lines: int) -> bool:
 
 
 def _beside_each_other(count: int, pitch: int, room: int, group: int | None) -> int:
-    """Return how many maps stand in a row: in all about as many, or those of a batch entry."""
+    """Return how many maps stand side by side: all rows have about as many."""
     most = min(count, max(1, (room + _GAP) // (pitch + _GAP)))
     if group is None:
         return -(-count // -(-count // most))

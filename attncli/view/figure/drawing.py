@@ -138,12 +138,12 @@ class Drawing:
 
     @property
     def pixels(self) -> tuple[int, int]:
-        """Rows and columns of pixels of a panel, at least: hinted text may take a few of them."""
+        """Rows and columns of pixels that a panel has at least."""
         width, height = (max(1, floor(side * self._look.dpi * 0.9)) for side in self._panel)
         return height, width
 
     def _width(self, text: str, scale: float = 1.0) -> float:
-        """Return the inches of a text in a size that is given in units of a label's."""
+        """Return the width of a text in inches; its size is relative to that of labels."""
         return text_size(text, self._points * scale, self._fonts)[0]
 
     @property
@@ -237,7 +237,7 @@ class Drawing:
         self._bar = bar
 
     def _write_texts(self) -> None:
-        """Write all but heading and numbers for panels of the present size."""
+        """Write all texts but the heading and the numbers."""
         self._title_panels()
         if self._bar is not None:  # its shape cannot be changed
             self._bar.remove()
@@ -245,7 +245,7 @@ class Drawing:
         self._name_axes()
 
     def _name_axes(self) -> None:
-        """Write labels at the outer panels, as many as there is room for, and the axes' names."""
+        """Write the names of the axes, and labels at the outer panels as room allows."""
         keys, upright = self._key_ticks(self._panel[0])
         queries = self._query_ticks(self._panel[1], keys)
         for index, axes in enumerate(self._axes):
@@ -359,7 +359,7 @@ class Drawing:
             place += scale * self._line
 
     def _number_size(self, panel: Pair) -> Pair:
-        """Return the points of numbers in cells, 0 for none, and how much panels grow for them."""
+        """Return the size of numbers in cells, 0 for none, and how much panels grow for them."""
         picture, asked = self.picture, self._look.annotate
         count = picture.cells[0] * picture.cells[1] * self._count
         usual = count <= _MOST_NUMBERS_UNASKED and self._look.image is None

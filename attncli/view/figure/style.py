@@ -43,10 +43,7 @@ _STYLE: dict[Any, Any] = {
 def drawing_style(
     families: Sequence[str] = (_BASE_FAMILY,), *, points: float = 9.0, math: bool = False
 ) -> Iterator[None]:
-    """Use our settings instead of the user's, and silence warnings of missing glyphs.
-
-    Matplotlib looks for a glyph in the families in their order. Labels have so many points.
-    """
+    """Use our settings instead of the user's, and silence warnings of missing glyphs."""
     defaults: dict[Any, Any] = {
         key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")
     }

@@ -31,9 +31,9 @@ __all__ = ["Map", "Patches", "image_address", "page"]
 
 # Weights of a band: what a browser unpacks in some milliseconds.
 _BAND = 2**18
-# Up to so many weights in all, the page holds float32: about 29 MB of text.
+# Up to this many weights in all, the page holds float32: about 29 MB of text.
 _EXACT = 6_000_000
-# Of more, whole numbers up to this one stand for the roots of the shares of a row's largest weight.
+# A page of more weights holds whole numbers up to this one: roots of shares of a row's largest.
 # With 7 bits, 38 million weights (12 layers of 12 heads and 512 tokens) take at most 39 MB; with 8
 # bits, those of random queries and keys would take 44 MB.
 _STEPS = 127
@@ -97,10 +97,7 @@ def page(
     patches: Patches | None = None,
     query: int = 0,
 ) -> str:
-    """Return the page as HTML, in which labels, titles and reasons are text, never markup.
-
-    There are up to 8 reasons why a key is hidden. One query is chosen when the page opens.
-    """
+    """Return the page as HTML, in which labels, titles and reasons are text, never markup."""
     exact = sum(one.weights.size for one in maps) <= _EXACT
     # Arrays and labels that several maps have are written once.
     shared: dict[int, int] = {}
@@ -206,7 +203,7 @@ def _block(name: str, *arrays: Array) -> str:
 
 
 def _as_script(text: str) -> str:
-    """Return JSON that ends no script element, whatever its strings hold."""
+    """Return JSON that cannot end the script element in which it stands."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

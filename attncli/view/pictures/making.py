@@ -24,9 +24,9 @@ __all__ = ["difference_picture", "picture_of"]
 
 Span: TypeAlias = tuple[int, int]
 
-# So many units of a weight of 1 are roundings of two right computations.
+# Two right computations may differ by this many units of rounding of a weight of 1.
 _UNITS = 4
-# On a scale so many times as long, roundings are nearly white.
+# On a scale that is longer by this factor, roundings are nearly white.
 _WHITE = 100
 _LONGEST_NAME = 20
 
@@ -124,7 +124,7 @@ def difference_picture(
     than: str,
     progress: Callable[[int, int], None] | None = None,
 ) -> Picture:
-    """Return the picture of some maps minus others, which have a name."""
+    """Return the picture of some maps minus the maps of a name."""
     name = shorten(than, _LONGEST_NAME)
     names = f"above 0: more than in {name}", "above 0: more"
     look = replace(look, what="difference")

@@ -33,7 +33,7 @@ class Pooler:
         self._least = np.full(cells, np.inf) if signed else None
 
     def add(self, values: Array, hidden: npt.NDArray[np.bool_] | None, *, row: int) -> None:
-        """Take in some rows, from a row of the map on; None hides no cell."""
+        """Take in some rows of the map; `row` is the index of the first."""
         down, across = self._block
         starts = (
             [0, *range(down - row % down, len(values), down)],
@@ -58,7 +58,7 @@ class Pooler:
 
 
 def block_size(count: int, limit: int) -> int:
-    """Return how many queries or keys a cell stands for, if there is room for so many cells."""
+    """Return how many queries or keys a cell stands for, if `limit` cells fit."""
     return -(-count // limit)
 
 

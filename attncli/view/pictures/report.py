@@ -22,10 +22,7 @@ __all__ = ["report_picture"]
 
 
 def report_picture(report: CheckReport, problem: Problem, name: str) -> tuple[Picture, int]:
-    """Return the picture of an output minus its answer, and the number of NaN and infinities in it.
-
-    These have no number, and where there are some, none is written into any cell.
-    """
+    """Return the picture of an output minus its answer, and how many cells are not finite."""
     (verdict,) = (one for one in report.verdicts if one.name == name)
     difference, hidden = (
         _as_maps(problem, name, array) for array in (report.difference(name), report.hidden(name))
@@ -61,7 +58,7 @@ def _axes(name: str, problem: Problem) -> tuple[str, Any]:
 
 
 def _title_and_end(verdict: Verdict) -> tuple[str, float | None]:
-    """Return the title, and the end of a scale on which what is tolerated looks harmless."""
+    """Return the title, and the end of a scale on which tolerated errors look harmless."""
     title = f"{verdict.name}: file − answer"
     tolerance = verdict.tolerance
     if not verdict.passed or tolerance is None or tolerance.absolute == 0:

@@ -88,7 +88,7 @@ def limits(picture: Picture) -> tuple[float, float]:
 
 
 def _least_of_seen(scores: npt.NDArray[Any], most: float) -> float:
-    """Return the least score but for those that a large negative number hides."""
+    """Return the least score that no large negative number hides."""
     seen = scores[scores > _FILLED]
     least = float(np.min(seen, initial=min(most, 0.0)))
     filled = scores[scores <= _FILLED]
@@ -171,7 +171,7 @@ def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]
 
 
 def _apart(places: list[float], zero: int, beside: float) -> list[int]:
-    """Return which of some places are away from the ends and from each other, zero among them."""
+    """Return the places that stand away from the ends and from each other."""
     near = max(_BESIDE, beside)
     kept: list[int] = []
     for every in range(1, len(places) + 1):
@@ -196,7 +196,7 @@ def _linear_values(picture: Picture) -> list[float]:
 
 
 def _log_values(picture: Picture) -> list[float]:
-    """Return the powers of ten within the scale, and twice and five times them if there are few."""
+    """Return the powers of ten within the scale, and multiples of them if there are few."""
     decades = log10(picture.vmax) - log10(picture.vmin)
     return _multiples(picture, (1, 2, 5) if decades < _FEW_DECADES else (1,))
 

@@ -31,7 +31,7 @@ _MIXED, _SPLIT, _RAGGED = 2.0, 0.4, 0.25
 def grid_columns(count: int, aspect: float, group: int | None = None, shape: float = 4 / 3) -> int:
     """Return how many of `count` maps stand side by side; those of a `group` belong together.
 
-    `aspect` is the width of a map over its height, `shape` the one that is wanted of the grid.
+    `aspect` is the width of a map over its height, `shape` the same of the whole grid.
     """
 
     def cost(columns: int) -> float:
@@ -53,10 +53,7 @@ def grid_columns(count: int, aspect: float, group: int | None = None, shape: flo
 def panel_size(
     rows: float, columns: float, *, panels: int = 1, group: int | None = None, labelled: float = 0
 ) -> tuple[float, float]:
-    """Return the inches across and up of a map, whose labels need some inches of its longer side.
-
-    Cells are square unless that leaves a side too thin to see.
-    """
+    """Return the width and height of a map in inches, whose cells are square if they can be."""
     longest = max(rows, columns)
     side = max(min(_LONG_SIDE, 1.8 + 0.36 * longest), min(_LABELLED_SIDE, labelled))
     if panels > 1:
