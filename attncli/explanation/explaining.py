@@ -171,10 +171,14 @@ def query_indices(problem: Problem, text: str) -> tuple[int, ...]:
     These are indices and labels with commas, ranges as in Python (``0:3``), and ranges from a label
     up to another (``cat:mat``).
     """
-    labels, count = problem.query_labels, problem.shape[2]
-    parts = [text] if text in (labels or ()) else text.split(",")
-    ranges = (named_range("--query", part, count, labels, of="query") for part in parts)
-    return indices_of("--query", (index for ends in ranges for index in range(*ends)), count)
+    name, labels, count = "--query", problem.query_labels, problem.shape[2]
+    found: list[int] = []
+    for part in [text] if text in (labels or ()) else map(str.strip, text.split(",")):
+        if ":" in part and part not in (labels or ()):
+            found += range(*named_range(name, part, count, labels, of="query"))
+        else:
+            found.append(named_index(name, part, count, labels, of="query"))
+    return indices_of(name, found, count)
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
