@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from attncli.errors.calling import by_known_names
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
-from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
-from attncli.explanation.row import QueryRow
+from attncli.explanation.row import QueryRow, made_query
 from attncli.numerics.dtypes import dtype_name, widen
 from attncli.numerics.indices import index_of, indices_of
 from attncli.problem.arguments import positive_int, thread_count

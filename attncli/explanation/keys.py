@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.explanation.formulas import name_of
 from attncli.view.labels import shorten, wrapped
-from attncli.view.shading import blue_ink
+from attncli.view.shading import painted, ramp_color
 from attncli.view.tables import GAP, Column, drawn, remark, width_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,11 @@ def key_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
     rows = list(_rows(e))
     styles = [row.style for row in rows]
     columns = [
-        Column(name, [_cell(row, name, limits) for row in rows], styles=styles)
+        Column(
+            name,
+            [limits.cell(row.cells[name]) if name in row.cells else "" for row in rows],
+            styles=styles,
+        )
         for name in _HEADINGS
         if any(name in row.cells for row in rows)
     ]
@@ -99,18 +103,15 @@ def key_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
     bars = [_bar(row.weight / (largest or 1), bar, limits) for row in rows]
     ends = [own or drawing for own, drawing in zip(words.cells, bars, strict=True)]
     # Neither end of the ramp: bars must show on white and on black.
+    blues = [ramp_color(0.4 + 0.4 * row.weight, limits.depth) for row in rows]
     inks = [
-        "italic dim" if row.words else blue_ink(0.4 + 0.4 * row.weight, limits.depth)
-        for row in rows
+        "italic dim" if row.words else painted(blue, None, limits.depth)
+        for row, blue in zip(rows, blues, strict=True)
     ]
     yield drawn([names, *columns, Column("", ends, left=True, styles=inks)], limits)
     if largest and bar:
         told = f"bars: the longest is {limits.number(largest)}, the largest weight shown"
         yield from (remark(line, limits) for line in wrapped(told.split(" "), width))
-
-
-def _cell(row: _Row, heading: str, limits: Limits) -> str:
-    return limits.cell(row.cells[heading]) if heading in row.cells else ""
 
 
 def _cut(column: Column, room: int, limits: Limits) -> Column:

@@ -60,17 +60,12 @@ def _parts(explanation: Explanation, limits: Limits, width: int) -> Iterator[Tex
             yield from chain.from_iterable(
                 part.split() for part in key_table(explanation, limits, width)
             )
-        for _, parts in groupby(section.parts, type):
-            yield from _told(list(parts), limits, width)
-
-
-def _told(parts: Sequence[Equation | str], limits: Limits, width: int) -> Iterator[Text]:
-    equations = [part for part in parts if isinstance(part, Equation)]
-    if equations:
-        yield from _aligned(equations, limits, width)
-    for part in parts:
-        if isinstance(part, str):
-            yield from _note(part, limits, width)
+        for _, group in groupby(section.parts, type):
+            parts = list(group)
+            equations = [part for part in parts if isinstance(part, Equation)]
+            yield from _aligned(equations, limits, width)
+            notes = (part for part in parts if isinstance(part, str))
+            yield from chain.from_iterable(_note(note, limits, width) for note in notes)
 
 
 def _in_line(part: Equation | str, limits: Limits) -> str:
@@ -88,7 +83,7 @@ def _aligned(equations: Sequence[Equation], limits: Limits, width: int) -> Itera
     """Yield equations aligned at their first equals signs, each wrapped between its pieces."""
     lefts = [limits.formula(equation.left.line) for equation in equations]
     # Names that take more than half a line would leave no room for numbers.
-    left_width = min(max(map(text_width, lefts)), width // 2)
+    left_width = min(max(map(text_width, lefts), default=0), width // 2)
     room = max(1, width - left_width - len(_EQUALS))
     for equation, left in zip(equations, lefts, strict=True):
         first, *others = (side.text for side in equation.sides)

@@ -158,10 +158,6 @@ def _q(e: Explanation) -> Formula:
     return named("q", "q" if e.rope is None else r"\tilde q")
 
 
-def _k(e: Explanation) -> Formula:
-    return named("k", "k" if e.rope is None else r"\tilde k")
-
-
 def _length(of: Formula) -> Formula:
     return named(f"‖{of.line}‖", rf"\lVert {of.tex} \rVert")
 
@@ -189,7 +185,7 @@ def _scores(e: Explanation, number: Numbers) -> Section:
 
 
 def _rule(e: Explanation, number: Numbers) -> Formula:
-    q, k = _q(e), _k(e)
+    q, k = _q(e), named("k", "k" if e.rope is None else r"\tilde k")
     rule = q * k
     if e.kind == "cosine":
         rule /= _length(q) * _length(k)

@@ -45,16 +45,7 @@ class HeadStats:
 
 
 def statistics(maps: Maps, *, progress: Progress | None = None) -> tuple[HeadStats, ...]:
-    """Return the figures of each batch entry and head.
-
-    Examples
-    --------
-    >>> from attncli import pose
-    >>> from attncli.summaries.maps import Computed
-    >>> even = pose([[0.0], [0.0]], [[1.0], [2.0], [3.0], [4.0]])
-    >>> round(statistics(Computed(even))[0].effective_keys, 6)
-    4.0
-    """
+    """Return the figures of each batch entry and head."""
     batches, heads, queries = maps.shape[:3]
     found = []
     done = 0

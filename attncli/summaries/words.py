@@ -30,13 +30,6 @@ def words_of(tokens: Sequence[str], groups: Sequence[str] | None = None) -> Word
     """Return the words of some tokens; if there are groups, neighbours of one group make a word.
 
     Tokenizers write subwords as ``play ##ing``, ``Ġplay ing`` or ``▁play ing``.
-
-    Examples
-    --------
-    >>> words_of(["[CLS]", "play", "##ing", "."]).names
-    ('[CLS]', 'playing', '.')
-    >>> words_of(["Ġun", "like", "ly", ".", "<s>"]).names
-    ('unlikely', '.', '<s>')
     """
     marked = groups is None and any(token.startswith(_BEGINS) for token in tokens)
     starts = []

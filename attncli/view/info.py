@@ -119,10 +119,9 @@ def _note(text: str) -> str:
 def _numbers(member: Member) -> tuple[str, str, str]:
     if member.numbers is None:
         return "", "", ""
-    ends = (member.numbers.minimum, member.numbers.maximum)
-    least, most = ("" if end is None else _number(end) for end in ends)
-    odd = member.numbers
-    counts = (("NaN", odd.nan), ("inf", odd.inf), ("-inf", odd.minus_inf))
+    told = member.numbers
+    least, most = ("" if end is None else _number(end) for end in (told.minimum, told.maximum))
+    counts = (("NaN", told.nan), ("inf", told.inf), ("-inf", told.minus_inf))
     return least, most, ", ".join(f"{count:,} {kind}" for kind, count in counts if count) or "0"
 
 

@@ -55,13 +55,12 @@ class Limits(NamedTuple):
         >>> Limits().cell(0.5), Limits().cell(3e-7), Limits().cell(-0.0)
         ('0.5000', '3.000e-07', '0.0000')
         """
-        number += 0.0  # a zero has no sign
         size = abs(number)
         if not isfinite(number):
             return str(number)
         if 0 < size < 10.0**-self.digits or size >= _LARGE:
             return f"{number:.{max(self.digits - 1, 0)}e}"
-        return f"{number:.{self.digits}f}"
+        return f"{number:z.{self.digits}f}"  # a zero has no sign
 
     def number(self, number: float) -> str:
         """Return a number without trailing zeros, as it stands in a formula.

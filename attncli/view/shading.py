@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from attncli.view.color import RGB
     from attncli.view.limits import Depth
 
-__all__ = ["blue_ink", "hidden_shade", "inked", "painted", "ramp_color", "shade"]
+__all__ = ["hidden_shade", "inked", "painted", "ramp_color", "shade"]
 
 # Not Rich's "black" and "white", which the terminal's theme may change.
 _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
@@ -42,11 +42,6 @@ def inked(back: RGB, depth: Depth) -> Style:
 def shade(fraction: float, depth: Depth) -> Style:
     """Return the background of a share of the largest weight that is shown, and its ink."""
     return inked(ramp_color(fraction, depth), depth)
-
-
-def blue_ink(fraction: float, depth: Depth) -> Style:
-    """Return the blue at a place on the ramp of weights, as ink."""
-    return painted(ramp_color(fraction, depth), None, depth)
 
 
 def hidden_shade(depth: Depth) -> Style:

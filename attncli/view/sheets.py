@@ -137,16 +137,12 @@ def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     others = sizes[~huge]
     tiny = others.size and others.max() < 10.0 ** -max(digits - 1, 2)
     apart = huge.any() and not (huge | (sizes < _USUAL)).all()
-    powers = f"{{:.{digits}e}}"
-    fixed = powers if tiny or apart else f"{{:.{digits}f}}"
-    texts = [
+    powers = f"{{:z.{digits}e}}"  # a zero has no sign
+    fixed = powers if tiny or apart else f"{{:z.{digits}f}}"
+    return [
         [(powers if _HUGE <= abs(number) < np.inf else fixed).format(number) for number in row]
         for row in values.tolist()
     ]
-    if not (np.signbit(values) & (np.abs(values) < 10.0**-digits)).any():
-        return texts
-    # A zero has no sign.
-    return [[t[1:] if t[0] == "-" and float(t) == 0 else t for t in row] for row in texts]
 
 
 def _shades(sheet: Sheet, largest: float, limits: Limits) -> list[list[Style]]:

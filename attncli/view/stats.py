@@ -95,12 +95,9 @@ def _label_room(limits: Limits, taken: int, ranks: int) -> int:
     """Return the columns for each label: it stays readable, even if fewer ranks fit."""
     if limits.width is None:
         return _LABEL_WIDTH
-    room = 0
-    for together in range(ranks, 0, -1):
-        numbers = together * (limits.digits + 2 + 2 * GAP)
-        room = (limits.width - taken - numbers) // (together + 1)
-        if room >= _READABLE_LABEL:
-            break
+    left, number = limits.width - taken, limits.digits + 2 + 2 * GAP
+    rooms = [(left - count * number) // (count + 1) for count in range(ranks, 0, -1)]
+    room = next((room for room in rooms if room >= _READABLE_LABEL), rooms[-1])
     return max(_SHORTEST_LABEL, min(_LABEL_WIDTH, room))
 
 

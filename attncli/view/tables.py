@@ -151,13 +151,7 @@ class _Writer:
 
 
 def words(text: str) -> str:
-    r"""Return a text that Markdown shows as it is.
-
-    Examples
-    --------
-    >>> print(words("[CLS] a_b | $x$"))
-    \[CLS\] a\_b \| \$x\$
-    """
+    """Return a text that Markdown shows as it is."""
     return _SIGNS.sub(r"\\\1", printable(text))
 
 

@@ -92,12 +92,9 @@ class Painter:
 
     def rows(self, picture: Picture, panel: Panel, form: Form) -> list[Line]:
         """Return the lines of a panel."""
-        rows: list[list[float | None]] = [
-            [None if hidden else place for place, hidden in zip(*row, strict=True)]
-            for row in zip(
-                fractions(picture, panel.values).tolist(), panel.hidden.tolist(), strict=True
-            )
-        ]
+        places = fractions(picture, panel.values).astype(object)
+        places[panel.hidden] = None
+        rows: list[list[float | None]] = places.tolist()
         if form.halves:
             blank: list[float | None] = []
             return [

@@ -118,10 +118,8 @@ def _installed() -> frozenset[str]:
 
 
 def _by_likelihood(letters: Iterable[str]) -> list[str]:
-    """Return all installed families, first those named after the script of a letter.
-
-    The Unicode name of a letter begins with its script: DEVANAGARI LETTER NA.
-    """
+    """Return all installed families, first those named after the script of a letter."""
+    # The Unicode name of a letter begins with its script: DEVANAGARI LETTER NA.
     scripts = {unicodedata.name(letter, "").partition(" ")[0].lower() for letter in letters}
     likely = scripts | _MANY_LETTERS
 

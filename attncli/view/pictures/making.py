@@ -53,7 +53,9 @@ def picture_of(
     columns = _axis(across, spans[1], keys, maps.labels[1])
     together, remark = rows.count == 1 and heads > 1, None
     if together:
-        rows, remark = _head_axis(heads, picked), rows.part if rows.labels else rows.note
+        numbers = tuple(str(picked.place(None, head)[1]) for head in range(heads))
+        remark = rows.part if rows.labels else rows.note
+        rows = Axis("Heads", heads, labels=numbers if picked.head else None)
     count = batches if together else batches * heads
     group = heads if batches > 1 and heads > 1 and not together else None
     limit = cell_limit((rows.count, columns.count), look, panels=count, group=group)
@@ -74,11 +76,6 @@ def picture_of(
 
 def _axis(name: str, span: Span, whole: int, labels: tuple[str, ...] | None) -> Axis:
     return Axis(name, span[1] - span[0], span[0], whole, labels and labels[slice(*span)])
-
-
-def _head_axis(heads: int, picked: Picked) -> Axis:
-    numbers = tuple(str(picked.place(None, head)[1]) for head in range(heads))
-    return Axis("Heads", heads, labels=numbers if picked.head else None)
 
 
 def _panels(

@@ -14,7 +14,7 @@ from attncli.view.pictures.scale import cell_texts, limits, number_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Axis", "Look", "Panel", "Picture", "make_picture", "rescaled"]
+__all__ = ["Axis", "Look", "Panel", "Picture", "make_picture", "scaled"]
 
 Span: TypeAlias = tuple[int, int]
 
@@ -209,14 +209,10 @@ def make_picture(
         replace(axis, labels=axis.labels and tuple(map(label_text, axis.labels))) for axis in axes
     )
     told, called = (tuple(map(printable, texts)) for texts in (remarks, names))
-    return _scaled(Picture(tuple(panels), look, rows, columns, 0.0, 1.0, group, told, called))
+    return scaled(Picture(tuple(panels), look, rows, columns, 0.0, 1.0, group, told, called))
 
 
-def rescaled(picture: Picture) -> Picture:
-    """Return a picture whose scale, if it is free, follows the cells that are left."""
-    return _scaled(picture) if picture.free else picture
-
-
-def _scaled(picture: Picture) -> Picture:
+def scaled(picture: Picture) -> Picture:
+    """Return a picture whose scale fits its cells."""
     vmin, vmax = limits(picture)
     return replace(picture, vmin=vmin, vmax=vmax)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.view.pictures.picture import Panel, Picture, rescaled
+from attncli.view.pictures.picture import Panel, Picture, scaled
 
 __all__ = ["Pooler", "block_size", "coarsen"]
 
@@ -83,7 +83,7 @@ def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
         columns=replace(picture.columns, block=picture.columns.block * block[1]),
     )
     # The largest of a block are more often among the few that saturate than single weights.
-    return rescaled(fewer)
+    return scaled(fewer) if fewer.free else fewer
 
 
 def _pooled(panel: Panel, block: tuple[int, int], *, signed: bool) -> Panel:

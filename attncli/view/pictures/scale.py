@@ -56,10 +56,7 @@ class Ticks(NamedTuple):
 
 
 def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0) -> Ticks:
-    """Choose at most `room` places of an axis to name; `start` is the index of the first.
-
-    Indices keep to multiples of 1, 2 or 5 times a power of ten; labels to every n-th.
-    """
+    """Choose at most `room` places of an axis to name: every n-th label, or round indices."""
     step, first = max(1, ceil(count / max(1, room))), 0
     if labels is None:
         power = 10 ** (len(str(step)) - 1)
@@ -128,10 +125,7 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
 
 
 def _strongest(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the largest weight of each row that is in no sink.
-
-    A sink is a column in which many rows have their largest weight.
-    """
+    """Return the largest weight of each row, without the columns that many rows favour: sinks."""
     rest = weights.copy()
     for _ in range(_SINKS):
         rows = rest.max(axis=1) > 0
@@ -215,8 +209,7 @@ def _multiples(picture: Picture, digits: Sequence[int]) -> list[float]:
 
 def number_text(value: float, form: str = ".3g") -> str:
     """Return a number, of three significant digits unless a form is given; a zero has no sign."""
-    text = f"{value:{form}}".rstrip(".").replace(".e", "e")
-    return text.lstrip("-") if float(text) == 0 else text
+    return f"{value:z{form}}".rstrip(".").replace(".e", "e")
 
 
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
