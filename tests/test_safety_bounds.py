@@ -189,7 +189,7 @@ def test_labels_in_a_table_and_of_finished_weights_have_bounds(folder: Path, att
 def test_a_title_has_a_bound(tutorial: Path, attncli: Run) -> None:
     ran = attncli("heatmap", "q.csv", "k.csv", "--out", "w.png", "--title", "x" * 2001)
     assert ran.code == 2
-    assert ran.messages == ["error: --title: expected at most 2,000 characters; found 2,001"]
+    assert ran.messages == ["error: --title: expected at most 2,000 characters"]
     assert attncli("heatmap", "q.csv", "k.csv", "--title", "x" * 2000).code == 0
 
 
