@@ -24,24 +24,13 @@ __all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Stretch", "Tolerance",
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest error of a number of the file: absolute + relative · |answer|.
-
-    Attributes
-    ----------
-    absolute, relative : float
-    rms : float or None
-        The largest root mean square of all errors; None where any is allowed.
-    earned : bool
-        Derived from the errors of the textbook formula in the format of the file.
-    plain_error : float
-        The largest absolute error of the textbook formula in that format.
-    """
+    """The largest error of a number of the file: absolute + relative · |answer|."""
 
     absolute: float
     relative: float
-    earned: bool
-    plain_error: float
-    rms: float | None = None
+    earned: bool  # derived from the errors of the textbook formula in the format of the file
+    plain_error: float  # the largest absolute error of that formula
+    rms: float | None = None  # the most of the root mean square; None where any is allowed
 
     def allowed(self, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the tolerance of each element."""
@@ -51,31 +40,17 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Place:
-    """One element, and by how much it is off.
+    """One element, and by how much it is off."""
 
-    Attributes
-    ----------
-    batch, head : int or None
-        None where the problem has no such axis.
-    query : int
-    column : int or None
-        The key of weights and scores, the component of the context; None for the lse.
-    query_label, column_label : str or None
-    found, answer : float
-        The number of the file, and the right one.
-    error : float
-        Absolute, or relative to the answer.
-    """
-
-    batch: int | None
+    batch: int | None  # None where the problem has no such axis, as for the head
     head: int | None
     query: int
-    column: int | None
+    column: int | None  # the key, or the component of the context; None for the lse
     query_label: str | None
     column_label: str | None
-    found: float
+    found: float  # the number of the file
     answer: float
-    error: float
+    error: float  # absolute, or relative to the answer
 
     def text(self, output: str) -> str:
         """Return where it is in an output: ``batch 0, head 2, query 3 (cat), column 5``."""
@@ -93,25 +68,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A few queries whose errors are too large for their own numbers.
+    """A few queries whose errors are too large for their own numbers."""
 
-    Attributes
-    ----------
-    batch, head : int or None
-        None where the problem has no such axis.
-    queries : tuple of int
-        The first, and the one behind the last.
-    rms : float
-        Root of the mean squared error there; in 16-bit formats without the two worst rows.
-    tolerance : Tolerance
-        Earned by these queries alone.
-    """
-
-    batch: int | None
+    batch: int | None  # None where the problem has no such axis, as for the head
     head: int | None
-    queries: tuple[int, int]
-    rms: float
-    tolerance: Tolerance
+    queries: tuple[int, int]  # the first, and the one behind the last
+    rms: float  # root mean square of their errors; in 16-bit formats without the two worst rows
+    tolerance: Tolerance  # earned by these queries alone
 
 
 @dataclass(frozen=True)
@@ -169,33 +132,15 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Mistakes that make the numbers agree.
+    """Mistakes that make the numbers agree."""
 
-    Attributes
-    ----------
-    conventions : tuple of Mistake
-        One, or two that come together.
-    options : tuple of str
-        The options with which attncli does the same, where there are any.
-    outputs : tuple of str
-        The outputs that it explains.
-    error : float
-        The largest absolute error that is left.
-    fails_at : str
-        A part of a large problem that it does not explain; empty where none was found.
-    right_there : bool
-        The file is right in all parts where it fails.
-    alone : bool
-        Other outputs are right, and the mistake would make them wrong.
-    """
-
-    conventions: tuple[Mistake, ...]
-    options: tuple[str, ...] = ()
-    outputs: tuple[str, ...]
-    error: float
-    fails_at: str = ""
-    right_there: bool = False
-    alone: bool = False
+    conventions: tuple[Mistake, ...]  # one, or two that come together
+    options: tuple[str, ...] = ()  # with which attncli does the same, where there are any
+    outputs: tuple[str, ...]  # those that it explains
+    error: float  # the largest absolute error that is left
+    fails_at: str = ""  # a part of a large problem that it does not explain, if one was found
+    right_there: bool = False  # the file is right in all parts where it fails
+    alone: bool = False  # other outputs are right, and the mistake would make them wrong
 
     @property
     def name(self) -> str:
@@ -210,38 +155,17 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Why the numbers differ, as far as it was found.
+    """Why the numbers differ, as far as it was found."""
 
-    Attributes
-    ----------
-    explanations : tuple of Cause
-        All explain the data equally; empty where nothing does.
-    apart : str
-        How to distinguish several explanations.
-    findings : tuple of str
-        Sentences about where the errors are.
-    scope : {"all", "slices"}
-        Mistakes were tried on the whole problem, or on parts of a large one.
-    tried : int
-        The number of mistakes and pairs that were tried.
-    complete : bool
-        False where the time limit came first.
-    too_large : tuple of str
-        Names of mistakes that were not tried on a problem of this size.
-    unexplained : tuple of str
-        Wrong outputs without an explanation, where others have one.
-    tells : bool
-        False where the output has no more independent numbers than a mistake has free parameters.
-    """
-
-    explanations: tuple[Cause, ...] = ()
-    apart: str = ""
-    findings: tuple[str, ...] = ()
-    scope: Literal["all", "slices"] = "all"
-    tried: int
-    complete: bool = True
-    too_large: tuple[str, ...] = ()
-    unexplained: tuple[str, ...] = ()
+    explanations: tuple[Cause, ...] = ()  # all explain the data equally
+    apart: str = ""  # how to distinguish several explanations
+    findings: tuple[str, ...] = ()  # sentences about where the errors are
+    scope: Literal["all", "slices"] = "all"  # slices: parts of a large problem were tried
+    tried: int  # mistakes and pairs
+    complete: bool = True  # False where the time limit came first
+    too_large: tuple[str, ...] = ()  # mistakes that were not tried on a problem of this size
+    unexplained: tuple[str, ...] = ()  # wrong outputs without explanation, where others have one
+    # False where the output has no more independent numbers than a mistake has free parameters.
     tells: bool = True
 
 
