@@ -126,8 +126,8 @@ def _fill(
         parts = tiled_parts(problem) if tiled else formula_parts(problem, results)
         queue = _counted(parts, progress)
         work = _tiled(operands, parts, results) if tiled else _by_formula(operands, results)
-        count = min(threads or available_cores(), len(parts))
-        if serial or count == 1 or not repays_threads(problem, count):
+        count = 1 if serial or len(parts) == 1 else min(threads or available_cores(), len(parts))
+        if count == 1 or not repays_threads(problem, count):
             return work(queue, lambda: None)  # Ctrl-C comes to this thread itself
 
         # Imported late, so that a program with only a small problem starts faster.

@@ -126,8 +126,10 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
     scores, few = queries * keys, share * queries <= FEW_QUERIES
     # Entries that see different keys are computed one by one, each with its own keys.
     together = batch if problem.visible.entries == 1 or not problem.visible.banded else 1
+    if suits_formula(problem) and together == batch:
+        return [Place((0, batch), (0, heads), (0, queries), (0, keys))]
     if suits_formula(problem):
-        return _grid(problem, together, heads, queries)
+        return _grid(problem, 1, heads, queries)
     if scores > _SCORES and not few:
         rows = _SCORES // keys
         if "weights" in outputs:

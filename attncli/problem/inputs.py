@@ -109,22 +109,26 @@ def _check_fit(
     """Check the sizes of the canonical axes against each other."""
     batch, heads, _, width = q.shape
     key_batch, key_heads, keys, key_width = k.shape
-    both = _shapes(named, arrays, "query", "key")
+
+    def both() -> str:  # a text that only errors need
+        return _shapes(named, arrays, "query", "key")
+
     if width != key_width and not any_width:
         packed = q.shape[1] == 1 and arrays["query"].ndim < 4 and width % key_width == 0
         raise ShapeError(
-            f"{both}: expected the same width; found {width} and {key_width}",
+            f"{both()}: expected the same width; found {width} and {key_width}",
             hint="if heads lie side by side, give heads and kv_heads (--heads H --kv-heads G)"
             if packed
             else _ROWS,
         )
     if key_batch != batch and 1 not in (key_batch, batch):
         raise ShapeError(
-            f"{both}: expected the same batch size, or 1 for one of them", hint=_LAYOUT
+            f"{both()}: expected the same batch size, or 1 for one of them",
+            hint=_LAYOUT,
         )
     if heads % key_heads:
         raise ShapeError(
-            f"{both}: {counted(heads, 'query head')} cannot share "
+            f"{both()}: {counted(heads, 'query head')} cannot share "
             f"{counted(key_heads, 'key/value head')} evenly",
             hint=_LAYOUT,
         )

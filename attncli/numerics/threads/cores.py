@@ -43,6 +43,7 @@ def quota(root: Path, group: str) -> int | None:
     return min(granted, default=None)
 
 
+@cache
 def _own_group() -> str:
     """Return the path of this process's control group of version 2."""
     lines = _text(Path("/proc/self/cgroup")).splitlines()
