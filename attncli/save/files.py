@@ -165,7 +165,9 @@ def _remove(temporary: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     with suppress(OSError):
         temporary.unlink()
-    _BEGUN.discard(temporary)
+    # A thread may have written into it meanwhile: then it is removed at exit.
+    if not os.path.lexists(temporary):
+        _BEGUN.discard(temporary)
 
 
 @atexit.register
