@@ -138,6 +138,18 @@ def test_every_formula_in_the_text_is_true(options, width):
     assert checked >= 8
 
 
+def test_sums_that_are_cut_still_add_up():
+    random = np.random.default_rng(2)
+    q, k, v = (random.normal(size=(count, 64)) for count in (1, 30, 30))
+    way = explain(pose(q, k, v, scale=1), query=0, keys=5)
+    text = as_text(way, width=80, digits=9)
+    assert "(60 more)" in text
+    assert "(25 more)" in text
+    for _, sides in formulas(text):
+        values = [value_of(side) for side in sides]
+        assert values == pytest.approx([values[-1]] * len(values), rel=1e-6, abs=1e-6)
+
+
 @given(problem=problems(), data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_no_line_is_wider_than_the_terminal(problem, data):
