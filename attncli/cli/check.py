@@ -12,9 +12,14 @@ from attncli.cli.cluster import ClusterOptions, judge_blocks, map_files
 from attncli.cli.declaring import JUDGING, MOST_USED, between, by_name, option
 from attncli.cli.drawing import figure_kind, write_figure
 from attncli.cli.ending import MISMATCH, WRONG
-from attncli.cli.gradients import GradientOptions, upstream_of
-from attncli.cli.options import AverageOptions, Formatted, PickOneOptions, ShardOptions
-from attncli.cli.question import ask
+from attncli.cli.options import (
+    AverageOptions,
+    Formatted,
+    GradientOptions,
+    PickOneOptions,
+    ShardOptions,
+)
+from attncli.cli.question import ask, upstream_of
 from attncli.cli.terminal import (
     advice,
     limits,

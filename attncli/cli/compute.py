@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attncli.cli.cluster import ClusterOptions, compute_lazily
-from attncli.cli.gradients import GradientOptions, gradients
-from attncli.cli.options import MergeOptions, ShardOptions
+from attncli.cli.options import GradientOptions, MergeOptions, ShardOptions
 from attncli.cli.output import OutputOptions, Request, Summaries, streamed, write
-from attncli.cli.question import Asked, ask_or_join, finished_only, given_maps
+from attncli.cli.question import Asked, ask_or_join, finished_only, given_maps, gradients
 from attncli.cli.terminal import advice, progress_bar
 from attncli.errors import UsageError
 from attncli.errors.names import INPUTS, OUTPUTS, ROLLOUT, SUMMARIES

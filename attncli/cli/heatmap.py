@@ -21,7 +21,7 @@ from attncli.cli.declaring import (
     option,
     switch,
 )
-from attncli.cli.drawing import figure_kind, refuse_unknown_map, write_figure
+from attncli.cli.drawing import figure_kind, refuse_unknown_map, write_figure, write_page
 from attncli.cli.options import AverageOptions, MergeOptions
 from attncli.cli.question import Asked, ask_or_join, maps_of
 from attncli.cli.terminal import advice, is_terminal, limits, print_text, progress_bar
@@ -252,8 +252,6 @@ def heatmap(options: HeatmapOptions) -> None:
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     if (options.out or "").lower().endswith((".html", ".htm")):
-        from attncli.cli.page import write_page
-
         write_page(options)
         return
     outputs = [options.out] if options.out else []

@@ -15,6 +15,7 @@ from attncli.cli.declaring import (
     Options,
     Rule,
     argument,
+    by_name,
     count,
     number_option,
     one_of,
@@ -23,15 +24,19 @@ from attncli.cli.declaring import (
 )
 from attncli.cli.terminal import note
 from attncli.errors import UsageError
-from attncli.errors.names import Align, MaskMeans, Pairing, PrecisionName, Score
+from attncli.errors.names import UPSTREAM, Align, MaskMeans, Pairing, PrecisionName, Score
 from attncli.errors.text import quoted, whole_number
 from attncli.numerics.indices import Indices, Picked, indices_in
 from attncli.problem.layout import LAYOUTS
 
 __all__ = [
-    "AverageOptions", "DigitsOptions", "Formatted", "MergeOptions", "PickOneOptions", "PickOptions",
-    "ProblemOptions", "QuestionOptions", "ScreenOptions", "ShardOptions",
+    "ONES", "AverageOptions", "DigitsOptions", "Formatted", "GradientOptions", "MergeOptions",
+    "PickOneOptions", "PickOptions", "ProblemOptions", "QuestionOptions", "ScreenOptions",
+    "ShardOptions",
 ]  # fmt: skip
+
+# Stands for the gradient of the sum of all numbers of the context.
+ONES = "ones"
 
 
 class ProblemOptions(Options):
@@ -385,3 +390,25 @@ class DigitsOptions(RunOptions):
         if "digits" in self.given():
             words = f"--digits: only for tables, text and markdown; {kind} holds every digit"
             note(words, quiet=self.quiet)
+
+
+class GradientOptions(QuestionOptions):
+    """The gradients that a backward pass begins with."""
+
+    grad: list[str] | None = option(
+        SHOWN,
+        "[NAME=]FILE",
+        "The gradient of the context, from which dquery, dkey, dvalue, dbias and dsinks follow; "
+        "ones is that of the context's sum. dlse=FILE is that of the lse. Default: dcontext and "
+        "dlse of the problem file. Repeatable.",
+    )
+
+    @property
+    def upstream(self) -> dict[str, str]:
+        """The file of each gradient, or the word ``ones``."""
+        return by_name("--grad", self.grad, UPSTREAM, "dcontext")
+
+    @property
+    def grad_files(self) -> list[str]:
+        """The files that are given."""
+        return [file for file in self.upstream.values() if file != ONES]

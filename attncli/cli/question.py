@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from attncli.cli.options import ONES
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
+from attncli.errors.names import GRADIENTS, UPSTREAM
 from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
     import numpy.typing as npt
 
-    from attncli.cli.options import MergeOptions, QuestionOptions
+    from attncli.cli.options import GradientOptions, MergeOptions, QuestionOptions
     from attncli.gather import Finished, Gathered
     from attncli.problem.problem import Problem
     from attncli.summaries.maps import Computed, Given
 
 __all__ = [
     "Asked", "ask", "ask_or_join", "computed", "finished_only", "gathered", "given_maps",
-    "layers_of", "maps_of",
+    "gradients", "layers_of", "maps_of", "upstream_of",
 ]  # fmt: skip
 
 
@@ -240,3 +243,61 @@ def computed(asked: Asked | Finished, options: QuestionOptions) -> Finished:
         problem.layout.weight_axes == "b",
         np.isneginf(np.asarray(answer.scores)),
     )
+
+
+def upstream_of(options: GradientOptions, asked: Asked) -> dict[str, npt.NDArray[Any]]:
+    """Return dcontext, and dlse where it is given, from ``--grad`` or the problem file."""
+    import numpy as np
+
+    from attncli.loading import LoadedArray, read_array
+
+    if asked.whole is not asked.problem:
+        raise UsageError("gradients are of the whole problem: leave out --batch and --head")
+    files, shapes = options.upstream, asked.problem.output_shapes
+    found: dict[str, npt.NDArray[Any]] = {}
+    for name, of in UPSTREAM.items():
+        held: object = None
+        if files.get(name) == ONES:
+            found[name] = np.ones(shapes[of])
+        elif name in files:
+            held = read_array(files[name], dtype=options.dtype, header=options.header, entry=name)
+        elif name in asked.found.upstream:
+            held = asked.found.upstream[name]()
+        if isinstance(held, LoadedArray):
+            found[name] = _in_shape(held, shapes[of])
+    if "dcontext" not in found:
+        raise UsageError(
+            "a gradient follows from that of the context, which is not given",
+            hint="--grad do.npy, or --grad ones for that of out.sum(), or dcontext in the problem "
+            "file",
+        )
+    return found
+
+
+def _in_shape(array: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return the numbers of a file; a table has no room for axes of length 1."""
+    values: npt.NDArray[Any] = array.values
+    alike = [n for n in values.shape if n > 1] == [n for n in shape if n > 1]
+    return values.reshape(shape) if array.is_table and alike else values
+
+
+def gradients(
+    names: Iterable[str], options: GradientOptions, asked: Asked
+) -> dict[str, npt.NDArray[Any]]:
+    """Compute the gradients among the outputs that are asked for."""
+    wanted = [name for name in names if name in GRADIENTS]
+    if not wanted:
+        options.refuse(
+            "grad",
+            "has nothing to act on: no gradient is asked for",
+            hint=f"--show or --save {', '.join(GRADIENTS)}",
+        )
+        return {}
+    from attncli.engine.gradients import gradients_of
+
+    given = upstream_of(options, asked)
+    made = gradients_of(asked.problem, **given, outputs=wanted, threads=options.threads)
+    if "dbias" in made:
+        shape = getattr(asked.found.arguments["bias"], "shape", ())
+        made["dbias"] = made["dbias"].reshape(shape)
+    return made
