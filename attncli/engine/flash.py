@@ -98,7 +98,7 @@ class Block:
     shifted : bool
         Whether the row max is subtracted from the scores.
     watched : bool
-        Whether neither that nor the bound keeps exponentials within the range.
+        Whether exponentials may leave the range, because there is no shift and no bound.
     query : ndarray (P, R, D)
     key, value : ndarray (S, ·)
         As stored; value is None if the problem has none.
@@ -237,7 +237,7 @@ class OnlineSoftmax:
 def _over_all_keys(
     block: Block, results: dict[str, Array], check_stopped: Callable[[], None]
 ) -> OnlineSoftmax | None:
-    """Return the sums over all keys; None where the first tile shows that a shift is needed."""
+    """Return the sums over all keys, or None if the first tile shows that a shift is needed."""
     problem = block.problem
     softmax = OnlineSoftmax(block, with_context="context" in results)
     tiles = block.tiles(block.bound)

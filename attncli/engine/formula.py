@@ -75,7 +75,6 @@ def attend_part(
     finite = _write_scores(operands, place, scores, own, finite=bound < math.inf)
     if "scores" in own:
         own["scores"][..., columns] = scores
-    # A sum of exponentials under the row max, which is 0 here where none is needed.
     highest = _shift(scores) if shifted else np.zeros(())
     _exponentiate(scores, low=shifted or not finite)
     total = _totals(scores)

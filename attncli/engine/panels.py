@@ -1,8 +1,8 @@
 """The memory that a worker reuses for all its tiles, and sums over many keys.
 
-A tile of scores is (P, R, C): C keys, and the queries of a block in P panels of R. In memory it is
-either *query-major*, the keys of a query lie side by side, or *key-major*, the queries of a panel
-do. `Scratch.tile` allocates both under the same axes.
+A tile of scores is (P, R, C): P panels of R queries, and C keys. In memory, the keys of a query lie
+side by side (query-major), or the queries of a panel do (key-major). `Scratch.tile` allocates
+either under the same axes.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ def seen_at(problem: Problem, place: Place) -> Bools | None:
 
 
 def hiding_parts(problem: Problem, place: Place) -> Iterator[tuple[slice, Bools]]:
-    """Yield which of the keys at a place may hold hidden ones, and which of these are seen.
+    """Yield slices of the keys that may hold hidden ones, and which keys of a slice are seen.
 
-    The first counts from the first key of the place; the second is (B or 1, H or 1, L, S).
+    The slice counts from the first key of the place. What is seen is (B or 1, H or 1, L, S).
     """
     visible, (entry, stop) = problem.visible, place.entries
     if not visible.hides:

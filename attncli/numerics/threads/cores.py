@@ -24,16 +24,7 @@ def available_cores() -> int:
 def quota(root: Path, group: str) -> int | None:
     """Return the cores that a control group and its parents grant, rounded up; None for no limit.
 
-    Parameters
-    ----------
-    root : Path
-        Where the groups are mounted.
-    group : str
-        The path of the process's group.
-
-    References
-    ----------
-    Linux kernel documentation, "Control Group v2", section "CPU Interface Files" (``cpu.max``).
+    Groups are mounted under ``root`` (Linux kernel, "Control Group v2", ``cpu.max``).
     """
     folder = root / group.lstrip("/")
     folders = [folder, *folder.parents]

@@ -64,17 +64,10 @@ class _Queue(Generic[Item]):
 def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     """Call ``work`` in several threads with one shared queue, and return the sum of the results.
 
-    The first error makes the other threads stop soon, and is raised here; so is Ctrl-C, because
-    the calling thread works too.
-
-    Parameters
-    ----------
-    work : callable
-        Takes items from an iterator until there are none, often calls its second argument, which
-        raises to stop the work, and returns a count.
-    items : iterable
-    threads : int
-        The calling one included. If the system grants fewer, these do all.
+    ``work`` takes items from an iterator until there are none, and often calls its second argument,
+    which raises to stop the work. The first error makes the other threads stop soon, and is raised
+    here; so is Ctrl-C, because the calling thread works too. If the system grants fewer threads,
+    these do all the work.
     """
     queue = _Queue(items)
     helpers: list[Future[int]] = []
