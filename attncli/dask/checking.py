@@ -10,7 +10,6 @@ import numpy as np
 from attncli.errors import AttnError
 from attncli.errors.text import places
 from attncli.gather import load, load_output
-from attncli.numerics.chunked import Stored
 from attncli.problem.posing import pose
 from attncli.problem.shards import ARRAY_AXES, placed
 from attncli.referee import check as judged
@@ -131,40 +130,30 @@ class Block(NamedTuple):
         given = placed(
             given, (self.rows[0], 0), (queries, keys), (self.rows[1] - self.rows[0], keys)
         )
-        for name, axes in ARRAY_AXES.items():
-            if given.get(name) is not None and np.ndim(given[name]):
-                given[name] = _cut(np.asarray(given[name]), axes, spans)
-        for name in ("query", "key", "value"):
+        for name, letters in ARRAY_AXES.items():
+            rule = given.get(name)
+            if rule is not None and np.ndim(rule):
+                if "h" not in self.axes and np.ndim(rule) < 4:
+                    letters = letters.replace("h", "")  # noqa: PLW2901 - (B, L, S)
+                given[name] = _cut(np.asarray(rule), letters[-np.ndim(rule) :], spans)
+        given["query"] = _cut(given["query"], self.axes.replace("s", "l"), spans)
+        for name in ("key", "value"):
             if given.get(name) is not None:
-                given[name] = self._input(name)
-        for name in ("layout", "query_labels", "key_labels"):
+                own = {**spans, "h": (self.group, self.group + 1)}
+                given[name] = _cut(given[name], self.axes, own)
+        for name in ("query_labels", "key_labels"):
             given.pop(name, None)
-        return pose(**given)
+        return pose(**{**given, "layout": self.axes})
 
     def report(self, outputs: Mapping[str, Any], **settings: Any) -> CheckReport:
         """Judge the outputs of the block, given those of the whole."""
-        expected = {name: self.output(name, array) for name, array in outputs.items()}
+        square = "".join(axis for axis in "bh" if axis in self.axes) + "ls"
+        letters = {"context": self.axes.replace("s", "l")}
+        expected = {
+            name: _cut(array, letters.get(name, square), self._spans())
+            for name, array in outputs.items()
+        }
         return judged(expected, self.problem(), threads=1, **settings)
-
-    def _input(self, name: str) -> Any:
-        counts, spans = self._counts(name), self._spans()
-        batch = spans["b"] if counts["b"] > 1 else (0, 1)
-        heads = spans["h"] if name == "query" else (self.group, self.group + 1)
-        rows = spans["l"] if name == "query" else (0, counts["s"])
-        return Stored(
-            self.arguments[name], self.axes, (batch, heads, rows, (0, counts["d"]))
-        ).read()
-
-    def output(self, name: str, array: Any) -> Any:
-        """Return the part of an output that the block judges, (1, H, L, …)."""
-        spans = self._spans()
-        if name == "context":
-            width = (0, array.shape[self.axes.index("d")])
-            return Stored(array, self.axes, (spans["b"], spans["h"], spans["l"], width)).read()
-        kept = [axis for axis in "bh" if axis in self.axes]
-        index = tuple(slice(*spans[axis]) for axis in (*kept, "l"))
-        part = np.asarray(array[index])
-        return part[tuple(slice(None) if axis in kept else None for axis in "bh")]
 
 
 def blocks_of(arguments: Mapping[str, Any], axes: str) -> Iterator[Block]:
@@ -179,10 +168,10 @@ def blocks_of(arguments: Mapping[str, Any], axes: str) -> Iterator[Block]:
                 yield Block(arguments, axes, batch, group, rows)
 
 
-def _cut(array: Any, axes: str, spans: Mapping[str, tuple[int, int]]) -> Any:
-    letters = axes[-array.ndim :] if axes else ""
+def _cut(array: Any, letters: str, spans: Mapping[str, tuple[int, int]]) -> Any:
+    """Return the part of an array, whose axes the letters name, that a block reads."""
     index = (
         slice(*spans[letter]) if letter in spans and size > 1 else slice(None)
         for letter, size in zip(letters, array.shape, strict=False)
     )
-    return array[tuple(index)]
+    return np.asarray(array[tuple(index)])
