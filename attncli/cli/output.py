@@ -218,7 +218,7 @@ class Request(NamedTuple):
 
     def _refuse_idle(self) -> None:
         options, asked = self.options, self.asked
-        for name in asked.intersection(SUMMARIES):
+        for name in [name for name in SUMMARIES if name in asked]:
             options.refuse("average_heads", f"does not go with {name}, which is of each head")
         if "weights" not in asked:
             why = "averages the weights, which are not asked for"
@@ -258,7 +258,7 @@ class Request(NamedTuple):
         """Return the outputs of these names, as files and machine formats take them."""
         from attncli.save.formats import Results
 
-        held = {n: array for n, array in arrays.items() if n in names and array is not None}
+        held = {n: array for n in names if (array := arrays.get(n)) is not None}
         # Readers take the first of three axes for the heads, unless a layout is given.
         said = None if {*SQUARE, ROLLOUT}.isdisjoint(held) else layout
         told = summaries.among(names)
