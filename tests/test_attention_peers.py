@@ -122,21 +122,13 @@ class TestJaxDotProductAttention:
         context = attention(q, k, v, layout="bshd", **ours).context
         assert_close(context[:, rows], expected[:, rows])
 
-    @pytest.mark.parametrize("groups", [1, 2])
-    def test_grouped_heads(self, jax, groups):
-        self.compare(jax, {}, {}, groups=groups)
-
-    @pytest.mark.parametrize("keys", [4, 5, 7])
+    @pytest.mark.parametrize("keys", [4, 7])
     def test_is_causal(self, jax, keys):
         self.compare(jax, {"causal": True}, {"is_causal": True}, keys=keys)
 
-    @pytest.mark.parametrize("window", [0, 2, (1, 3), (3, 0)], ids=str)
+    @pytest.mark.parametrize("window", [2, (1, 3)], ids=str)
     def test_local_window_size(self, jax, window):
         self.compare(jax, {"window": window}, {"local_window_size": window})
-
-    def test_key_value_seq_lengths(self, jax):
-        lengths = np.array([7, 3], np.int32)
-        self.compare(jax, {"kv_lengths": lengths}, {"key_value_seq_lengths": lengths})
 
     def test_mask_and_bias(self, jax):
         mask, bias = mask_that_shows(2, 1, 5, 7), normal(1, 4, 5, 7, seed=9, dtype="float32")

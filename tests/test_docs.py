@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from oracle import attention_2d
 from piping import piped
+from process import long_but
 
 import docs
 from attncli.cli.commands import COMMANDS
@@ -206,7 +207,7 @@ def test_every_option_is_spelled_as_the_program_spells_it():
         assert told - known - {"--strict", "--version"} == set(), NAMES[page]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+@pytest.mark.parametrize("page", long_but(PAGES, docs.README), ids=NAMES.get)
 def test_pictures_are_of_the_size_that_their_commands_draw(page, folder, run):
     drawing = [
         command
