@@ -17,7 +17,7 @@ FORMATS = {"bfloat16": as_bfloat16, "float16": as_float16}
 class Problem:
     """A random problem with some rules, by the names of `attncli.attention`."""
 
-    def __init__(self, seed, *, dtype="float32", dlse=False, value_width=None, shape=None, **rules):
+    def __init__(self, seed, *, dtype="float32", dlse=False, shape=None, **rules):
         random = np.random.default_rng(seed)
         self.batch, self.heads, self.groups, self.queries, self.keys, self.width = shape or (
             *(2, 4, 2, 40, 40, 16),
@@ -25,11 +25,10 @@ class Problem:
         rows = (self.batch, self.heads, self.queries)
         wide = self.batch, self.groups, self.keys
         short = FORMATS.get(dtype, lambda array: np.asarray(array, dtype).astype("f8"))
-        width = value_width or self.width
         self.query = short(random.normal(size=(*rows, self.width)))
         self.key = short(random.normal(size=(*wide, self.width)))
-        self.value = short(random.normal(size=(*wide, width)))
-        self.dcontext = short(random.normal(size=(*rows, width)))
+        self.value = short(random.normal(size=(*wide, self.width)))
+        self.dcontext = short(random.normal(size=(*rows, self.width)))
         self.dlse = random.normal(size=rows) if dlse else np.zeros(rows)
         self.rules = {
             name: rule(random, self) if callable(rule) else rule for name, rule in rules.items()
@@ -74,13 +73,9 @@ def scores_of(p, slip, scale):
     if "rope" in p.rules and slip != "rope_missing_in_backward":
         query = rotate(query, np.arange(p.queries), p.rules["rope"])
         key = rotate(key, np.arange(p.keys), p.rules["rope"])
-    product = key
-    if slip == "scaled_keys_in_bfloat16":
-        product = as_bfloat16(key * scale) / scale
     if slip == "factors_in_tf32":
-        query, product = tf32(query), tf32(key)
-        key = product
-    scores = scale * query @ np.repeat(product, share, 1).swapaxes(-1, -2)
+        query, key = tf32(query), tf32(key)
+    scores = scale * query @ np.repeat(key, share, 1).swapaxes(-1, -2)
     slope = 1.0
     if "softcap" in p.rules and slip != "softcap_missing_in_backward":
         scores = p.rules["softcap"] * np.tanh(scores / p.rules["softcap"])
@@ -149,10 +144,7 @@ def _backward(p, slip):
     delta = changed_delta(p, slip, delta, scores, lse)
     if slip != "dlse_ignored":
         delta = delta - p.dlse[..., None] * (-1 if slip == "dlse_added" else 1)
-    columns = slice(None)
-    if slip == "value_columns_beyond_the_key_ignored":
-        columns = slice(p.width)
-    dweights = kept * (dcontext[..., columns] @ value[..., columns].swapaxes(-1, -2))
+    dweights = kept * (dcontext @ value.swapaxes(-1, -2))
     dscores = weights * (dweights - delta)
     draw = dscores if slip == "softcap_derivative_missing" else dscores * slope
     used = weights * kept
@@ -224,8 +216,6 @@ def products(p, slip, operands, factors):
         dquery = rotate(dquery, back * np.arange(p.queries), p.rules["rope"])
         dkey = rotate(dkey, back * np.arange(p.keys), p.rules["rope"])
     dkey, dvalue = (gathered(p, slip, rows) for rows in (dkey, dvalue))
-    if slip == "dvalue_columns_beyond_the_key_missing":
-        dvalue[..., p.width :] = 0
     if slip == "dkey_and_dvalue_exchanged":
         dkey, dvalue = dvalue, dkey
     return {"dquery": dquery, "dkey": dkey, "dvalue": dvalue}
@@ -333,12 +323,9 @@ CASES = {
     "dkey_and_dvalue_exchanged": {},
     **{f"dquery_of_{n}_block_of_{s}_only": _BLOCKS for n in ("first", "last") for s in (16, 32)},
     **{f"dkey_of_{n}_block_of_{s}_only": _BLOCKS for n in ("first", "last") for s in (16, 32)},
-    "value_columns_beyond_the_key_ignored": {"value_width": 24},
-    "dvalue_columns_beyond_the_key_missing": {"value_width": 24},
     **{f"backward_weights_in_{n}": {} for n in FORMATS},
     **{f"dscores_in_{n}": {} for n in FORMATS},
     **{f"weights_and_dscores_in_{n}": {} for n in FORMATS},
-    "scaled_keys_in_bfloat16": {"scale": 0.3},
     **{f"sums_in_{n}": _LARGER for n in FORMATS},
     "factors_in_tf32": {},
     "dropout_ignored_in_backward": {},

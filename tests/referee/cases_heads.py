@@ -216,11 +216,6 @@ for name, order in _STEPS.items():
         cases[f"{what}_{name}"] = lambda g, w=what, o=order: g.attend(
             g.tril, **{x: getattr(g, x)[:, :, o] for x in w[0].replace("t", "kv")}
         )
-cases["tokens_misplaced"] = lambda g: g.attend(
-    g.tril, k=g.k[:, :, _EXCHANGED], v=g.v[:, :, _EXCHANGED]
-)
-cases["tokens_misplaced @ values"] = lambda g: g.attend(g.tril, v=g.v[:, :, _EXCHANGED])
-_EXCHANGED = [0, 1, 2, 7, 4, 5, 6, 3, 8, 9, 10, 11]
 # The first query sees one key, and is the same whatever it asks for.
 for _where in ("late", "early"):
     _names = f"queries_{_where}|queries_{_where}_by_one"
@@ -246,22 +241,6 @@ cases["value_reshaped"] = lambda g: g.attend(v=g.v.reshape(1, 3, 8, 5).swapaxes(
 cases = family("memory/2-D", shapes=((6, 8), (5, 8), (5, 4)))
 cases["key_reshaped"] = lambda g: g.attend(k=g.k.reshape(8, 5).T)
 
-
-def _one_sequence(array):
-    batch, heads, rows, width = array.shape
-    return array.swapaxes(0, 1).reshape(1, heads, batch * rows, width)
-
-
-def _apart(array):
-    heads, width = array.shape[1], array.shape[3]
-    return array.reshape(heads, 3, 20, width).swapaxes(0, 1)
-
-
-for _causal in (False, True):
-    cases = family(f"packed/{_causal}", shapes=(3, 4, 20, 16), options={"causal": _causal})
-    cases["packed_without_boundaries"] = lambda g, c=_causal: _apart(
-        _plain(*map(_one_sequence, (g.q, g.k, g.v)), _tri(60) | (not c))
-    )
 
 cases = family("components", shapes=(1, 2, 10, 12))
 cases["some_components"] = lambda g: g.attend(q=g.q[..., :6], k=g.k[..., :6])

@@ -138,8 +138,6 @@ cases["projections_transposed+unscaled"] = lambda a: attended(*a.three(**a.turne
 cases["causal_unasked"] = lambda a: attended(*a.three(), keep=np.tri(TOKENS, dtype=bool))
 cases["embeddings_added"] = lambda a: attended(*a.three()) + a.x
 cases["fused_viewed_as_heads"] = _fused_viewed
-cases["scale_in_wq_not_in_bq"] = lambda a: a.three(bq=2 * a.w["bq"])
-cases["scale_in_bq_too"] = lambda a: a.three(bq=a.w["bq"] / 2)
 
 
 cases = layers("projection/width", width=12)

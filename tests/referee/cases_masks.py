@@ -50,7 +50,6 @@ cases = family("mask/axes", shapes=(3, 3, 6, 8), options=lambda r: {"mask": _mas
 cases["mask_of_first_batch"] = lambda g: g["mask"][:1]
 cases["mask_of_first_head"] = lambda g: g["mask"][:, :1]
 cases["mask_of_first_query"] = lambda g: g["mask"][:, :, :1]
-cases["mask_batch_for_head"] = lambda g: g["mask"].swapaxes(0, 1)
 
 cases = family(
     "mask/entries", shapes=(3, 4, 6, 8), options=lambda r: {"mask": _mask(r, 3, 1, 6, 6)}
@@ -269,17 +268,6 @@ cases["causal_inverted"] = lambda g: _R & ~g.tril
 cases["causal_missing"] = lambda g: _R
 cases["key_padding_mask_ignored"] = lambda g: g.tril
 _R = (np.arange(6) < np.array([[4], [3]]))[:, None, None]
-_LEFT = np.arange(6) >= np.array([[3], [0]])
-cases = family("causal/padding on the left", options={"causal": True, "key_padding_mask": _LEFT})
-cases["blind_rows_average_by_position"] = lambda g: _low(g, -np.inf)
-cases["blind_rows_average_least_hidden"] = lambda g: _low(g, -1e9)
-
-
-def _low(g, later):
-    """Add −1e9 for padding in float32, where nothing is left of a score beside it."""
-    added = np.where(_LEFT[:, None, None], 0, np.float32(-1e9))
-    added = added + np.where(g.tril, 0, np.float32(later))
-    return softmax((g.scores().astype("f4") + added).astype("f8")) @ g.v
 
 
 cases = family("causal/parts", shapes=(2, 4, 24, 8), options={"causal": True})
@@ -393,8 +381,6 @@ cases["segment_ids_in_order"] = lambda g: IDS[:, None] >= IDS
 cases = family("found mask", shapes=(1, 2, 12, 16))
 cases["another_mask"] = lambda g: g.attend(_holes(g))
 cases["another_mask @ weights"] = lambda g: {"weights": g.weights(_holes(g))}
-cases["strongest_keys"] = lambda g: _strongest(g, 3) @ g.v
-cases["strongest_keys @ weights"] = lambda g: {"weights": _strongest(g, 3)}
 cases["dropout"] = lambda g: _dropped(g, 0.25) @ g.v
 cases["dropout @ weights"] = lambda g: {"weights": _dropped(g, 0.1)}
 cases["zeroed_weights @ weights"] = lambda g: {"weights": g.weights() * ~np.isin(g.j, [3, 7])}
@@ -407,11 +393,6 @@ cases["first_key_lost"] = lambda g: g.j > 0
 def _holes(g):
     made = g.random.random((1, 2, 12, 12)) > 0.2
     return made | (g.j == g.i)
-
-
-def _strongest(g, count):
-    scores = g.scores()
-    return g.weights(scores >= np.sort(scores, -1)[..., -count, None])
 
 
 def _dropped(g, share):

@@ -109,9 +109,6 @@ cases["log_softmax"] = lambda g: np.log(softmax(g.scores())) @ g.v
 cases["relu"] = lambda g: np.maximum(g.scores(), 0) @ g.v
 cases["relu_divided_by_length"] = lambda g: np.maximum(g.scores(), 0) / 6 @ g.v
 cases["sinks_unasked"] = lambda g: g.attend(sinks=np.zeros(4))
-cases["values_summed"] = lambda g: (
-    softmax(g.scores()).sum(-1, keepdims=True) * g.v.sum(-2, keepdims=True)
-)
 cases["softmax_over_queries @ weights"] = lambda g: {"weights": softmax(g.scores(), -2)}
 cases["weights_averaged_before_values"] = lambda g: softmax(g.scores()).mean(1, keepdims=True) @ g.v
 
@@ -135,7 +132,6 @@ cases["denominators_of_other_rows"] = lambda g: (
 cases["maxima_of_other_rows"] = lambda g: _maxima_of_other_rows(g.scores()) @ g.v
 cases["log_softmax"] = lambda g: np.log(softmax(g.scores())) @ g.v
 cases["weights_are_logarithms"] = lambda g: {"weights": np.log(softmax(g.scores()))}
-cases["products_of_sums"] = lambda g: softmax(g.q.sum(1)[:, None] * g.k.sum(1) * ROOT) @ g.v
 
 
 def _maxima_of_other_rows(scores):
@@ -164,8 +160,6 @@ cases["epsilon_1e_2"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 1e-2)
 cases["epsilon_1e_5"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 1e-5)
 cases["epsilon_added"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 0.1)
 cases["sinks_unasked_unshifted"] = lambda g: _denominator(g, lambda p: p.sum(-1) + 1)
-cases["last_key_uncounted"] = lambda g: _denominator(g, lambda p: p[..., :-1].sum(-1))
-cases["first_key_uncounted"] = lambda g: _denominator(g, lambda p: p[..., 1:].sum(-1))
 
 
 def _denominator(g, total):
@@ -230,14 +224,6 @@ cases = family("bias/heads", options=lambda r: {"bias": r.normal(size=(4, 6, 6))
 cases["bias_of_first_head"] = lambda g: g.attend(add=g["bias"][:1])
 cases["inputs_misplaced"] = lambda g: g.attend(add=g["bias"][[0, 3, 2, 1]])
 cases["bias_ignored+unscaled"] = lambda g: g.attend(scale=1)
-
-cases = family("bias/memory", options=lambda r: {"bias": r.normal(size=(2, 4, 6, 6))})
-cases["bias_viewed_heads_first"] = lambda g: g.attend(
-    add=g["bias"].transpose(0, 2, 3, 1).reshape(2, 4, 6, 6)
-)
-cases["bias_viewed_heads_last"] = lambda g: g.attend(
-    add=g["bias"].reshape(2, 6, 6, 4).transpose(0, 3, 1, 2)
-)
 
 SLOPES = np.array([0.5, 0.25, 0.125, 1.0])
 _S = SLOPES[:, None, None]

@@ -37,8 +37,6 @@ _ALIKE = 0.01
 _PARTS, _BLOCKS = 32, (16, 64)
 # All smaller numbers of positions are tried, and a few larger ones.
 _NEAR_STEPS = 64
-# How many keys argmax or top-k may keep.
-_COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 
 def _stated(part: str) -> Callable[[Problem], float | None]:
@@ -312,19 +310,6 @@ def _read_otherwise(pipe: Pipeline, order: Order, name: str) -> Pipeline | None:
     return pipe.but(**{name: layout.split(poured, array.shape[1], name)})
 
 
-# Only the keys that score highest.
-
-
-def _with_strongest(pipe: Pipeline, count: int) -> Pipeline:
-    def step(_: Run, scores: Array) -> Array:
-        if count >= scores.shape[-1]:
-            return scores
-        least = np.partition(scores, -count, axis=-1)[..., -count, None]
-        return np.where(scores >= least, scores, -np.inf)
-
-    return pipe.with_step("strongest", step, before=None)
-
-
 CHOICES = (
     Choice(
         name="some_components",
@@ -337,12 +322,6 @@ CHOICES = (
         values=_steps,
         put=lambda pipe, step: pipe.but(query_positions=pipe.query_positions + step),
         words=lambda step, _: (counted(abs(step), "position"), "late" if step > 0 else "early"),
-    ),
-    Choice(
-        name="strongest_keys",
-        values=lambda case: [count for count in _COUNTS if count < case.problem.shape[3]],
-        put=_with_strongest,
-        words=lambda count, _: ("key" if count == 1 else f"{count} keys",),
     ),
     *(
         Choice(

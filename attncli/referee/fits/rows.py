@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Run
 
-__all__ = ["FITTINGS", "SLACK", "TYPICAL", "Rows", "as_good", "shown_by"]
+__all__ = ["FITTINGS", "TYPICAL", "Rows", "as_good", "shown_by"]
 
 # A typical error, and the largest error of a row with few keys, in tolerances.
 TYPICAL, SLACK = 1 / 8, 8.0

@@ -1,4 +1,4 @@
-"""Keys and values of other tokens, pages of a cache that are read in the place of others, or zeros.
+"""Pages of a cache that are read in the place of others, or that hold zeros.
 
 Every number c of a context is Σ_j p_j v_j / Σ_j p_j with p_j = exp(score_j), so that
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.fits.counts import EQUATIONS, whole_counts
-from attncli.referee.fits.rows import SLACK, TYPICAL, Rows, shown_by
+from attncli.referee.fits.rows import TYPICAL, shown_by
 from attncli.referee.fits.table import at_first, found, told
 from attncli.referee.formats import FLOAT64
 from attncli.referee.mistakes.inputs import emptied
@@ -48,20 +48,20 @@ _KINDS = (("key", "value"), ("key",), ("value",))
 Read = tuple["Ints", "Ints"]
 
 
-def _reread(name: str, reads: Sequence[Read], sides: tuple[str, ...]) -> Mistake:
-    """Return the mistake that each batch entry reads these keys, values or both."""
+def _reread(reads: Sequence[Read]) -> Mistake:
+    """Return the mistake that each batch entry reads these keys and values."""
 
     def change(pipe: Pipeline) -> Pipeline:
         pipe = turned_inputs(pipe)
         made = {}
-        for side in sides:
+        for side in ("key", "value"):
             rows = getattr(pipe, side)
             each = [rows[entry % len(rows), :, key].swapaxes(0, 1) for entry, key in reads]
             made[side] = np.stack(each)
         return pipe.but(**made)
 
     pairs = [pair for b, read in enumerate(reads) for pair in _told(b, *read)]
-    return found(name, change, " and ".join(f"{side}s" for side in sides), told(pairs, "at"))
+    return found("misread_pages", change, told(pairs, "at"))
 
 
 def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
@@ -74,59 +74,6 @@ def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
                 f"{int(key[start])} to {int(key[stop - 1])}{source}",
                 f"{start} to {stop - 1}" + f" of batch entry {b}",
             )
-
-
-# Under a causal rule, row i sees one place more than the row before it. Once it is known which
-# tokens stand at the places before, each token that may stand at place i gives one context, and the
-# file tells which it is.
-
-
-def misplaced_tokens(case: Case) -> Mistake | None:
-    """Find tokens of a causal problem that stand in the places of others."""
-    batch, _, queries, keys = case.problem.shape
-    if (
-        shown_by(case) != "context"
-        or set(case.pipe.rules) != {"causal"}
-        or any(case.pipe.offsets)
-        or not 2 < queries <= keys
-    ):
-        return None
-    rows, own = Rows(case, {"causal"}), np.arange(keys)
-    cost = rows.scores.size * rows.value.shape[3]
-    for sides in _KINDS:
-        if case.question.work.left < cost:
-            return None
-        case.question.work.spend(cost)
-        each = [_decoded(rows, b, sides) for b in range(batch)]
-        tokens = [one for one in each if one is not None]
-        if len(tokens) == batch and any((one != own).any() for one in tokens):
-            reads = [(np.full(keys, b), one) for b, one in enumerate(tokens)]
-            return _reread("tokens_misplaced", reads, sides)
-    return None
-
-
-def _decoded(rows: Rows, b: int, sides: tuple[str, ...]) -> Ints | None:
-    """Return which token stands at each place of a batch entry; None where none fits."""
-    scores, value, file = rows.scores[b], rows.value[b], rows.file[b]
-    with np.errstate(under="ignore"):
-        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    own = np.arange(value.shape[1])
-    tokens = own.copy()
-    keys, values = (tokens if side in sides else own for side in ("key", "value"))
-    for i in range(file.shape[1]):
-        before = shares[:, i, keys[:i]]
-        sums, total = np.matmul(before[:, None], value[:, values[:i]]), before.sum(axis=1)
-        new = shares[:, i] if "key" in sides else shares[:, i, [i]]
-        what = value if "value" in sides else value[:, [i]]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            made = (sums + new[..., None] * what) / (total[:, None] + new)[..., None]
-        apart = np.abs(made - file[:, i, None]).max(axis=(0, 2))
-        best = int(np.nanargmin(apart)) if np.isfinite(apart).any() else i
-        # A token with next to no weight is as good as any other: it is taken for its own.
-        tokens[i] = i if apart[i] <= max(2 * apart[best], TYPICAL * rows.error) else best
-        if not apart[tokens[i]] <= SLACK * rows.error:
-            return None
-    return tokens
 
 
 # Pages of a cache.
@@ -188,7 +135,7 @@ def misread_pages(case: Case) -> Mistake | None:
                 return None
             own = (b + read[0]) % batch, read[1]
         reads.append(own)
-    return _reread("misread_pages", reads, ("key", "value"))
+    return _reread(reads)
 
 
 def _read(each: Sequence[Array], error: float) -> Read | None:
@@ -264,7 +211,6 @@ def _emptied(
 
 
 FITTINGS = (
-    at_first(misplaced_tokens, "tokens_misplaced"),
     at_first(misread_pages, "misread_pages"),
     at_first(empty_pages, "empty_page"),
 )

@@ -73,7 +73,7 @@ def _first_offset(model: Model) -> Model:
     return model.by(pipeline_of(first), "backward")
 
 
-# Heads, blocks and columns.
+# Heads and blocks.
 
 
 def _gathered(model: Model, of: Callable[[Array], Array]) -> Model:
@@ -96,29 +96,10 @@ def _of_block(model: Model, size: int, axis: int, which: str) -> Model:
     return model.but(**{step: lambda _: cut[step]})
 
 
-def _few_columns(model: Model) -> Model:
-    some = slice(model.problem.key.shape[3])
-    return model.but(
-        dweights=lambda m: together(m["dcontext"][..., some], m["value"][..., some].mT)
-    )
-
-
-def _as_wide(model: Model, made: Array) -> Array:
-    return np.asarray(made * (np.arange(made.shape[3]) < model.problem.key.shape[3]))
-
-
 # Formats.
 
 
 Stored = Callable[[Array], Array]
-
-
-def _rounded_keys(model: Model, stored: Stored) -> Model:
-    """Round the keys that were multiplied with the scale."""
-    scale = model["backward"].scale
-    change = "key", lambda _, key: stored(key * scale) / scale
-    rounded = model.by(model["backward"].then("operands", change), "backward")
-    return model.but(weights=lambda _: rounded["weights"])
 
 
 def _rounded_sums(model: Model, stored: Stored) -> Model:
@@ -219,14 +200,11 @@ for which in _ENDS:
     of_keys, of_queries = (partial(_of_block, axis=axis, which=which) for axis in (3, 2))
     ROWS.family(f"dquery_of_{which}_block_of_{{}}_only", of_keys, _SIZES)
     ROWS.family(f"dkey_of_{which}_block_of_{{}}_only", of_queries, _SIZES)
-ROWS.add("value_columns_beyond_the_key_ignored", _few_columns)
-ROWS.add("dvalue_columns_beyond_the_key_missing", lambda m: m.then(dvalue=_as_wide))
 ROWS.family("backward_weights_in_{}", lambda m, stored: m.through(stored, "factor"), _SHORT)
 ROWS.family("dscores_in_{}", lambda m, stored: m.through(stored, "draw"), _SHORT)
 ROWS.family(
     "weights_and_dscores_in_{}", lambda m, stored: m.through(stored, "factor", "draw"), _SHORT
 )
-ROWS.family("scaled_keys_in_{}", _rounded_keys, _SHORT)
 ROWS.family("sums_in_{}", _rounded_sums, _SHORT)
 ROWS.add("factors_in_tf32", _in_tf32)
 ROWS.add("dropout_ignored_in_backward", _dropped, "none")

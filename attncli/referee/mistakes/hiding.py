@@ -104,42 +104,9 @@ def _unmasked(pipe: Pipeline) -> Pipeline:
     return pipe.but(rules={**pipe.rules, **{name: shown(own) for name, own in hiding.items()}})
 
 
-def _averaging(pipe: Pipeline, left: Callable[[Run, list[str]], Bools | None]) -> Pipeline:
-    """Let queries that see no key average some keys."""
-    # A score has no digits left beside a large negative number, so these keys count alike.
-    names, inner = _real(pipe), pipe.softmax
-
-    def softmax(run: Run, scores: Array) -> tuple[Array, Array]:
-        seen = left(run, names)
-        if seen is None:
-            return inner(run, scores)
-        kept = ~run.seen_by(*names).any(axis=-1, keepdims=True) & seen
-        if "query_lengths" in run.pipe.rules:
-            kept = kept & run.seen_by("query_lengths")
-        return inner(run, np.where(kept, 0.0, scores))
-
-    return pipe.but(softmax=softmax)
-
-
-def _by_position(run: Run, names: list[str]) -> Bools | None:
-    """Return the keys that causal rule, window and segments leave."""
-    own = [name for name in names if name in ("causal", "window", "segment_ids")]
-    return run.seen_by(*own) if own else None
-
-
-def _hidden_least(run: Run, names: list[str]) -> Bools | None:
-    """Return the keys that the fewest rules hide, if there are several rules."""
-    if len(names) == 1:
-        return None
-    hidden = sum((~run.seen_by(name)).astype(np.int64) for name in names)
-    return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
-
-
 def _has_no_sinks(pipe: Pipeline) -> bool:
     return pipe.sinks is None and bool(pipe.rules)
 
 
 ROWS.add("blind_rows_nan", softmaxed, _nan, when=_has_no_sinks)
-ROWS.add("blind_rows_average_by_position", _averaging, _by_position, when=_has_no_sinks)
-ROWS.add("blind_rows_average_least_hidden", _averaging, _hidden_least, when=_has_no_sinks)
 ROWS.add("blind_rows_unmasked", _unmasked)

@@ -251,27 +251,12 @@ def _bias_of_weights(pipe: Pipeline) -> Pipeline:
     return made.then("after", lambda run, weights: weights + run.called(bias))
 
 
-def _viewed(bias: Array, order: str) -> Array:
-    """Read a bias whose memory has the heads first or last without permuting its axes."""
-    _, heads, queries, keys = bias.shape
-    require(heads > 1)
-    if order == "first":
-        return bias.transpose(0, 2, 3, 1).reshape(bias.shape)
-    return bias.reshape(-1, queries, keys, heads).transpose(0, 3, 1, 2)
-
-
 ROWS.add("bias_ignored", _bias_as, np.zeros_like, option="leave --bias out")
 ROWS.add("bias_subtracted", _bias_as, np.negative)
 ROWS.add("bias_twice", _bias_as, np.multiply, 2)
 ROWS.add("bias_after_softmax", _bias_of_weights)
 ROWS.add("bias_transposed", _bias_as, transposed)
 ROWS.family("bias_of_{}", _bias_as, PLACES)
-ROWS.family(
-    "bias_viewed_heads_{}",
-    _bias_as,
-    {order: (_viewed, order) for order in ("first", "last")},
-    when=lambda pipe: given(pipe.problem.bias).shape[1:] == pipe.problem.shape[1:],
-)
 ROWS.add("bias_of_first_head", _bias_as, first_of, 1)
 ROWS.add("bias_of_first_query", _bias_as, first_of, 2)
 

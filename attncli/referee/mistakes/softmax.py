@@ -212,57 +212,14 @@ def with_epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
     return softmaxed(pipe, change)
 
 
-def _one_beside_the_maximum(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
-    """Add 1 to the row sums, as if the row max were a sink."""
-    with_one = np.logaddexp(lse, _top(scores)[..., 0])
-    return weights * np.exp(lse - with_one)[..., None], with_one
-
-
 def _has_no_sinks(pipe: Pipeline) -> bool:
     return pipe.sinks is None
-
-
-def _uncounted(pipe: Pipeline, which: str) -> Pipeline:
-    """Leave the first or the last visible key out of the row sum."""
-
-    def change(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
-        seen = scores > -np.inf
-        last = seen.shape[-1] - 1 - seen[..., ::-1].argmax(-1)
-        key = last if which == "last" else seen.argmax(-1)
-        rest = 1 - np.take_along_axis(weights, key[..., None], -1)
-        return weights / rest, lse + np.log(rest[..., 0])
-
-    return softmaxed(pipe, change)
 
 
 ROWS.family(
     "epsilon_{}",
     with_epsilon,
     {(f"1e_{n}", f"{10.0 ** (-n):g}"): float(f"1e-{n}") for n in range(2, 7)},
-)
-ROWS.add("sinks_unasked_unshifted", softmaxed, _one_beside_the_maximum, when=_has_no_sinks)
-_ENDS = ("last", "first")
-ROWS.family("{}_key_uncounted", _uncounted, _ENDS, when=lambda pipe: pipe.shape[3] > 1)
-
-
-# A letter or a bracket in the wrong place.
-
-
-def _sums_mixed(_: Run, weights: Array, value: Array) -> Array:
-    value = np.repeat(value, weights.shape[1] // value.shape[1], axis=1)
-    return np.asarray(weights.sum(-1, keepdims=True) * value.sum(-2, keepdims=True))
-
-
-def _summed(_: Run, rows: Array) -> Array:
-    # The product of two such vectors has a term for each component.
-    same = rows.sum(axis=-1, keepdims=True) / math.sqrt(rows.shape[-1])
-    return np.broadcast_to(same, rows.shape)
-
-
-ROWS.add("values_summed", lambda pipe: pipe.but(mix=_sums_mixed))
-ROWS.add(
-    "products_of_sums",
-    lambda pipe: pipe.then("operands", ("query", _summed)).then("operands", ("key", _summed)),
 )
 
 
@@ -303,6 +260,11 @@ ROWS.add(
 ROWS.add("sinks_in_wrong_column", _with_column, _wrong_column)
 ROWS.add("sinks_without_exp", _with_column, _unshifted)
 ROWS.add("sinks_unshifted", _with_column, lambda r, s, own: _unshifted(r, s, np.exp(own)))
+ROWS.add(
+    "sinks_unasked_unshifted",
+    lambda pipe: pipe.but(softmax=lambda run, scores: _unshifted(run, scores, np.ones(1))),
+    when=_has_no_sinks,
+)
 ROWS.add(
     "sinks_unasked",
     lambda pipe: pipe.but(sinks=np.zeros(pipe.shape[1])),

@@ -83,7 +83,6 @@ PROJECTION = Stage()
 QUERY_PROJECTION = Stage(part_of=PROJECTION)
 KEY_PROJECTION = Stage(part_of=PROJECTION)
 VALUE_PROJECTION = Stage(part_of=PROJECTION)
-FOLDED_SCALE = Stage(alone=True)
 FUSED_PROJECTION = Stage()
 FUSED_PARTS = Stage(part_of=FUSED_PROJECTION, alone=True)
 INPUTS = Stage()
@@ -135,8 +134,6 @@ BLOCKS = Stage(of_kernels=True)
 SOFTMAX = Stage()
 LOST_AXES = Stage(part_of=SOFTMAX, alone=True)
 EPSILON = Stage(part_of=SOFTMAX, alone=True)
-# A letter or a bracket in the wrong place.
-MISTYPED = Stage(alone=True)
 SOFTMAX_BASE = Stage(like_a_scale=True)
 ONLINE_SOFTMAX = Stage(alone=True, of_kernels=True)
 SPLITS = Stage(alone=True, of_kernels=True)
@@ -162,7 +159,7 @@ BACKWARD = Stage(alone=True)
 # Stages about which there is nothing more to say.
 _PLAIN = (
     *("projected_bias", "query_key_norm", "positions", "key_source", "shared_heads", "softcap"),
-    *("alibi", "query_padding", "hiding", "strongest_keys", "blind_rows", "sinks", "dropout"),
+    *("alibi", "query_padding", "hiding", "blind_rows", "sinks", "dropout"),
     *("factor", "unwritten", "axes"),
 )
 _STAGES = {name: Stage() for name in _PLAIN}
