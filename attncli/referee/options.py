@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.numerics.positions import alibi_slopes
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "aligned",
     "also_causal",
-    "based",
     "inverted",
     "padded_queries",
     "placed_at",
@@ -31,9 +28,6 @@ __all__ = [
     "windowed",
     "with_first_keys",
     "with_lengths",
-    "without_alibi",
-    "without_lengths",
-    "without_rope",
 ]
 
 
@@ -54,22 +48,17 @@ def _short(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 
 
-def scaled(factor: float, problem: Problem) -> str:
+def scaled(factor: float, _: Problem) -> str:
     """Return the option for another scale."""
-    default = problem.score != "dot" or problem.query.shape[3] == 1
-    plain = "" if default or problem.scale != 1 else " (without --plain)"
-    return f"--scale {shortest(factor)}{plain}"
+    return f"--scale {shortest(factor)}"
 
 
-def inverted(rule: str) -> Callable[[Problem], str]:
-    """Make the option that inverts a mask."""
-
-    def option(problem: Problem) -> str:
-        if problem.visible.mask is not None and problem.visible.key_padding_mask is not None:
-            return f"give --{rule.replace('_', '-')} inverted (--mask-means is of both masks)"
-        return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
-
-    return option
+def inverted(problem: Problem) -> str:
+    """Return the option that inverts a mask; none where it would invert two."""
+    visible = problem.visible
+    if visible.mask is not None and visible.key_padding_mask is not None:
+        return ""
+    return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
 
 
 # Where queries stand: causal rule, window, ALiBi and rope ask for it.
@@ -94,40 +83,10 @@ def _moves_positions(problem: Problem) -> bool:
     return problem.alibi_slopes is not None or problem.rope is not None
 
 
-def without_alibi(problem: Problem) -> str:
-    """Return the option that leaves ALiBi out."""
-    usual = np.array_equal(np.asarray(problem.alibi_slopes), alibi_slopes(problem.shape[1]))
-    return f"leave {'--alibi' if usual else '--alibi-slopes'} out"
-
-
-def without_rope(problem: Problem) -> str:
-    """Return the option that leaves the rotary embedding out."""
-    listed = problem.rope is not None and problem.rope.frequencies is not None
-    return f"leave --rope{' and --rope-frequencies' if listed else ''} out"
-
-
-def based(base: int) -> Callable[[Problem], str]:
-    """Make the option for another base of the rotary embedding."""
-
-    def option(problem: Problem) -> str:
-        listed = problem.rope is not None and problem.rope.frequencies is not None
-        return f"--rope-base {base}{' (without --rope-frequencies)' if listed else ''}"
-
-    return option
-
-
 def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:
     """Make the option that moves rules to another corner; ``positions``: where ALiBi or rope is."""
-
-    def option(problem: Problem) -> str:
-        if _moves_positions(problem) != positions:
-            return ""
-        moved = any(problem.visible.offsets)
-        if moved and align == "top-left" and not _stands_at(problem, problem.visible.bottom_right):
-            return "--query-offset 0"
-        return f"--causal-align {align}{' (without --query-offset)' if moved else ''}"
-
-    return option
+    option = f"--causal-align {align}"
+    return lambda problem: option if _moves_positions(problem) == positions else ""
 
 
 def also_causal(align: Align) -> Callable[[Problem], str]:
@@ -147,11 +106,7 @@ def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = Fals
     """Return the option that moves causal rule and window; none where ALiBi or rope would move."""
     if _moves_positions(problem):
         return ""
-    number = _short(offsets)
-    equals = "=" if number.startswith("-") else " "
-    option = f"{'--causal ' if causal else ''}--query-offset{equals}{number}"
-    default = not any(problem.visible.offsets) and not any(problem.visible.bottom_right)
-    return option if default else f"{option} (without --causal-align)"
+    return f"{'--causal ' if causal else ''}--query-offset={_short(offsets)}"
 
 
 def windowed(left: int | None, right: int | None) -> str:
@@ -164,17 +119,11 @@ def windowed(left: int | None, right: int | None) -> str:
 # Lengths.
 
 
-def without_lengths(problem: Problem) -> str:
-    """Return the option without kv_lengths; none where that would move the queries."""
-    return "" if _stands_in_corner(problem) else "leave --kv-lengths out"
-
-
-def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> str:
-    """Return the option for other kv_lengths; none where it would move queries that stay."""
-    option = f"--kv-lengths {_short(lengths)}"
-    if moved:
-        return f"{option} (with --causal-align bottom-right)"
-    return "" if _stands_in_corner(problem) else option
+def with_lengths(lengths: tuple[int, ...] | None, problem: Problem) -> str:
+    """Return the option for other kv_lengths, or for none; empty where it would move queries."""
+    if _stands_in_corner(problem):
+        return ""
+    return f"--kv-lengths {_short(lengths)}" if lengths else "leave --kv-lengths out"
 
 
 def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
@@ -183,7 +132,7 @@ def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
     def option(problem: Problem) -> str:
         keys = problem.shape[3]
         lengths = tuple(min(kept(keys), n) for n in problem.visible.kv_lengths or (keys,))
-        return with_lengths(lengths, problem, moved=False)
+        return with_lengths(lengths, problem)
 
     return option
 

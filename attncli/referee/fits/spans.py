@@ -189,7 +189,7 @@ LENGTHS = Pattern(
     instead_of=("kv_lengths",),
     spans=lambda _, __, numbers: (0, numbers),
     words=_count_told,
-    option=partial(with_lengths, moved=False),
+    option=with_lengths,
 )
 OFFSET = Pattern(
     name="another_offset",

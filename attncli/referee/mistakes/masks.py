@@ -109,7 +109,7 @@ def _segments_left_out(problem: Problem) -> str:
 _LEFT_OUT: dict[str, Any] = {
     "mask": "leave --mask out",
     "key_padding_mask": "leave --key-padding-mask out",
-    "kv_lengths": options.without_lengths,
+    "kv_lengths": partial(options.with_lengths, None),
     "query_lengths": "leave --query-lengths out",
     "segment_ids": _segments_left_out,
     "window": "leave --window out",
@@ -119,7 +119,7 @@ ROWS.family(
     "{}_inverted",
     lambda pipe, rule: ruled(pipe, rule, lambda _, own: ~own),
     RULES,
-    option=lambda rule: options.inverted(rule) if rule.endswith("mask") else "",
+    option=lambda rule: options.inverted if rule.endswith("mask") else "",
 )
 ROWS.family("{}_as_zeros", lambda pipe, rule: without(_zeroed(pipe, rule), rule), _MASKS)
 for _end, _first in (("tiled_over_heads", "entries"), ("repeated_for_heads_first", "heads")):

@@ -12,7 +12,7 @@ from attncli.problem.problem import Rope
 from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.mistakes.changes import altered, given, require, without
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.options import based, shortest, without_rope
+from attncli.referee.options import shortest
 from attncli.referee.run import turn, turned_inputs
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ ROWS.family(
         ("" if base == BASE else f"_{base}", base): base
         for base in (int(BASE), 100000, 500000, 1000000)
     },
-    option=lambda _, base: based(base),
+    option="--rope-base {1}".format,
 )
 _EXPONENTS = {"halved": 0.5, "doubled": 2.0}
 ROWS.family(
@@ -91,7 +91,7 @@ ROWS.family(
         lambda rope: f"--rope-base {shortest(rope.base ** _EXPONENTS[name])}"
     ),
 )
-ROWS.add("rope_missing", without, "rope", option=without_rope)
+ROWS.add("rope_missing", without, "rope", option="leave --rope and --rope-frequencies out")
 ROWS.family(
     "rope_unasked_{}",
     _unasked,

@@ -11,7 +11,7 @@ from attncli.numerics.positions import alibi_slopes
 from attncli.problem.problem import default_scale
 from attncli.referee.mistakes.changes import after, altered, given, require, without
 from attncli.referee.mistakes.table import Rows
-from attncli.referee.options import scaled, shortest, without_alibi
+from attncli.referee.options import scaled, shortest
 from attncli.referee.pipeline import Pipeline, alibi, distance_of, table
 from attncli.referee.run import Run, unit_rows
 
@@ -279,7 +279,12 @@ def _powers(first: int, heads: int | None = None) -> Callable[[Array], Array]:
     return lambda slopes: 2.0 ** (-8.0 * (np.arange(len(slopes)) + first) / (heads or len(slopes)))
 
 
-ROWS.add("alibi_ignored", _alibi_as, lambda slopes, _: 0.0 * slopes, option=without_alibi)
+ROWS.add(
+    "alibi_ignored",
+    _alibi_as,
+    lambda slopes, _: 0.0 * slopes,
+    option="leave --alibi and --alibi-slopes out",
+)
 ROWS.add(
     "alibi_unasked",
     lambda p: p.with_term("alibi", alibi(np.array(alibi_slopes(p.shape[1])), p.offsets)),
