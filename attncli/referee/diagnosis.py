@@ -210,21 +210,17 @@ def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> C
 
 def _searched_by_part(search: Search) -> tuple[Search, Searched]:
     """Explain all errors, or else the wrong part by itself; first by single mistakes."""
-    if not _in_a_part(search):
-        return search, _searched_by_output(search)
-    part = Search(search.question, by_part=True)
+    attempts = [(search, True)]
+    if _in_a_part(search):
+        part = Search(search.question, by_part=True)
+        attempts = [(search, False), (part, False), (search, True), (part, True)]
     found: dict[Search, Searched] = {}
-    best = search
-    for one, pairs in ((search, False), (part, False), (search, True)):
+    for one, pairs in attempts:
         found[one] = _searched_by_output(one, pairs=pairs)
-        if any(map(_is_whole, found[one].causes)):
-            best = one
+        causes = found[one].causes
+        if any(map(_is_whole, causes)) or (pairs and causes):
             break
-    if not found[best].causes:
-        best = part
-        found[part] = _searched_by_output(part)
-    total = sum(found.values(), start=Searched())
-    return best, replace(total, causes=found[best].causes)
+    return one, replace(sum(found.values(), start=Searched()), causes=causes)
 
 
 def _is_whole(cause: Cause) -> bool:
@@ -248,7 +244,7 @@ def _in_a_part(search: Search) -> bool:
     return any(not (each[first] and each[-1]) for each in rows)
 
 
-def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
+def _searched_by_output(search: Search, *, pairs: bool) -> Searched:
     """Explain all outputs together, or else each wrong one by itself."""
     question, together = search.question, _searched(search, pairs=pairs)
     if together.causes or len(question.files) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import Array, Bools
+    from attncli.referee.formats import Array, Bools, Ints
     from attncli.referee.parts import Question
     from attncli.referee.pipeline import Pipeline
 
@@ -22,63 +22,52 @@ __all__ = ["locate"]
 # A kind of queries is told if at least this share of them is wrong. A single wrong row is of some
 # kind by chance if more rows are. Wrong rows have this many right numbers by chance.
 _LEAST_SHARE, _SEVERAL, _BY_CHANCE = 0.01, 4, 2
-# Keys and queries of a block of usual kernels.
-_BLOCKS = (128, 64, 32, 16)
 # To look at more pairs of query and key takes seconds.
 _MOST_PAIRS = 2**28
-
-
-class _Sight(NamedTuple):
-    """How many keys each query sees, and the last of them, −1 for none; (B, H or 1, L)."""
-
-    counts: Array
-    last: Array
 
 
 def locate(question: Question) -> tuple[str, ...]:
     """Return what the wrong elements have in common, output by output."""
     several = len(question.files) > 1
-    seen = _sight(question.problem, question.pipe)
+    counts = _seen_keys(question.problem, question.pipe)
     sentences: list[str] = []
     for name, found in question.shaped.items():
         wrong = question.outputs[name].wrong
         if wrong is not None and wrong.any():
             prefix = f"{name}: " if several else ""
-            lines = _sentences(question.problem, name, wrong, found, seen)
+            lines = _sentences(question.problem, name, wrong, found, counts)
             sentences += [prefix + line for line in lines]
     return tuple(sentences)
 
 
-def _sight(problem: Problem, pipe: Pipeline) -> _Sight | None:
+def _seen_keys(problem: Problem, pipe: Pipeline) -> Ints | None:
+    """Return how many keys each query sees, (B, H or 1, L); None for a very large problem."""
     batch, heads, queries, keys = problem.shape
     mask = problem.visible.mask
     heads = heads if mask is not None and mask.shape[1] > 1 else 1
     if batch * heads * queries * keys > _MOST_PAIRS:
         return None
-    sight = _Sight(*(np.empty((batch, heads, queries), np.int64) for _ in range(2)))
+    counts = np.empty((batch, heads, queries), np.int64)
     for run in blocks_of(pipe, heads):
-        seen, own = np.broadcast_to(run.seen, run.shape), run.part.index
-        sight.counts[own] = seen.sum(axis=-1)
-        last = keys - 1 - np.argmax(seen[..., ::-1], axis=-1)
-        sight.last[own] = np.where(seen.any(axis=-1), last, -1)
-    return sight
+        counts[run.part.index] = np.broadcast_to(run.seen, run.shape).sum(axis=-1)
+    return counts
 
 
 def _sentences(
-    problem: Problem, name: str, wrong: Bools, found: Array, seen: _Sight | None
+    problem: Problem, name: str, wrong: Bools, found: Array, counts: Ints | None
 ) -> Iterator[str]:
     rows: Bools = np.any(wrong, axis=-1)
     yield f"the first wrong row is {_row_name(problem, rows)}"
     yield from _one_value(found[wrong])
     yield from _entries(rows)
     # Behind an output projection no row belongs to one head, so no mask applies to it.
-    if seen is not None and seen.counts.shape[1] in (1, rows.shape[1]):
+    if counts is not None and counts.shape[1] in (1, rows.shape[1]):
         nan = np.isnan(found).any(axis=-1)
-        if nan.any() and not (nan & (seen.counts > 0)).any():
+        if nan.any() and not (nan & (counts > 0)).any():
             yield "the NaN rows are queries that see no key"
         # The kind of row of a single wrong number says nothing.
         if not rows.all() and np.count_nonzero(wrong) > 1:
-            yield from _kind_of_rows(problem, rows, seen)
+            yield from _kind_of_rows(rows, np.broadcast_to(counts, rows.shape), problem.shape[3])
     yield from _range_of("queries", np.any(rows, axis=(0, 1)))
     columns = np.any(wrong, axis=(0, 1, 2))
     if name != "lse" and np.count_nonzero(rows) * np.count_nonzero(~columns) > _BY_CHANCE:
@@ -112,21 +101,15 @@ def _entries(rows: Bools) -> Iterator[str]:
             yield f"only {f'{one} {names} is' if bad.size == 1 else f'{several} {names} are'} wrong"
 
 
-def _kind_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
+def _kind_of_rows(rows: Bools, counts: Ints, keys: int) -> Iterator[str]:
     """Say which kind of query is wrong, if only one kind is."""
-    keys = problem.shape[3]
-    count, last = (np.broadcast_to(each, rows.shape) for each in seen)
-    kinds: list[tuple[str, Bools]] = [
-        ("queries that see no key", count == 0),
-        ("queries that see one key", count == 1),
-        ("queries from which some key is hidden", count < keys),
-        ("queries that see every key", count == keys),
-    ]
-    for start, block in _last_blocks(keys):
-        if start > 0:
-            text = f"queries that see a key of the last block of {block} (from key {start} on)"
-            kinds.append((text, last >= start))
-    for text, kind in kinds:
+    kinds = {
+        "queries that see no key": counts == 0,
+        "queries that see one key": counts == 1,
+        "queries from which some key is hidden": counts < keys,
+        "queries that see every key": counts == keys,
+    }
+    for text, kind in kinds.items():
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
             # The kind of a single row among many says nothing.
@@ -137,11 +120,6 @@ def _kind_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
             return
 
 
-def _last_blocks(length: int) -> list[tuple[int, int]]:
-    """Return the first key and the size of the last block, for each size of blocks."""
-    return sorted((((length - 1) // block * block, block) for block in _BLOCKS), reverse=True)
-
-
 def _range_of(what: str, wrong: Bools) -> Iterator[str]:
     bad = np.flatnonzero(wrong)
     first, last, length = int(bad[0]), int(bad[-1]), wrong.size
@@ -150,10 +128,6 @@ def _range_of(what: str, wrong: Bools) -> Iterator[str]:
     if first == last:
         yield f"only one of the {what} is wrong: {first}"
     elif bad.size == last - first + 1:
-        blocks = [block for start, block in _last_blocks(length) if start == first]
-        if blocks and last == length - 1:
-            yield f"only {what} of the last block of {blocks[0]} are wrong, from {first} on"
-        else:
-            yield f"only {what} {first} to {last} of {length} are wrong"
+        yield f"only {what} {first} to {last} of {length} are wrong"
     elif 2 * first >= length:
         yield f"only {what} from {first} on are wrong, {bad.size} of {length - first}"
