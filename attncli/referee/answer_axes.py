@@ -24,11 +24,7 @@ class AnswerAxes(NamedTuple):
     averaged: bool  # the weights are the mean of the heads
 
     def of(self, name: str, values: Array, *, is_table: bool) -> Array:
-        """Return an output in the axes of the answer, if its file has these axes.
-
-        A table has no axes of length 1. A program may keep the axes from which it picked. The file
-        may be of the whole problem.
-        """
+        """Return an output in the axes of the answer; a table has no axes of length 1."""
         is_part = self.whole is not self.problem
         right, every = (self._shape(name, one) for one in (self.problem, self.whole))
         if is_part and every != right and _long(every) == _long(values.shape) != _long(right):

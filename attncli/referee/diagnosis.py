@@ -115,7 +115,7 @@ def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
     outputs = dict(question.outputs)
     for name, own in rows.items():
         if (errors := outputs[name].errors) is not None:
-            errors = replace(errors, error=np.where(own[..., None], 0, errors.error))
+            errors = replace(errors, found=np.where(own[..., None], errors.answer, errors.found))
             outputs[name] = replace(outputs[name], errors=errors)
     return replace(question, outputs=outputs, nan_rows=rows)
 
@@ -194,7 +194,7 @@ def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> C
     for one in question.outputs.values():
         if one.errors is None or not one.tolerance.earned:
             return None
-        errors = Errors(one.errors.error, one.errors.answer, one.tolerance)
+        errors = Errors(one.errors.found, one.errors.answer, one.tolerance)
         size = float(np.abs(one.answer[np.isfinite(one.answer)]).max(initial=0))
         # A few rows that round by their own size would let any numbers pass in the others.
         if one.tolerance.absolute > _SAYS_NOTHING * size or not errors.passed:

@@ -137,14 +137,10 @@ def is_evident(
     result: Fit,
     bits: float,
     *,
-    choice: float | None,
+    choice: float | None,  # how many bits of a fitted number were free to choose
     careful: bool,
 ) -> bool:
-    """Return whether the evidence is enough.
-
-    ``choice`` is how many bits of a fitted number were free to choose. With ``careful``, only
-    independent numbers count: thousands of mistakes were tried, or a part of the problem.
-    """
+    """Return whether the evidence is enough; with ``careful`` only independent numbers count."""
     if result.bits >= bits and not careful:
         return True
     most = sum(_MOST_BITS_AN_ELEMENT * free_numbers(case, pipe) for case in cases)
@@ -153,11 +149,7 @@ def is_evident(
 
 
 class _Attempt:
-    """One pipeline, tried on one case.
-
-    Everything is computed when it is asked for: most pipelines are far off, and the tolerance of a
-    pipeline takes longer than all the rest.
-    """
+    """One pipeline, tried on one case; its tolerance is computed last, as it takes longest."""
 
     def __init__(self, case: Case, pipe: Pipeline) -> None:
         self.case, self.pipe, self.question = case, pipe, case.question
@@ -208,16 +200,15 @@ class _Attempt:
             block = None if output.errors is None else output.errors.stretch
             tolerance = output.tolerance if block is None else block.tolerance
             same = right.shape == found.shape
-            known[name] = _errors(found, right, tolerance) if same else None
+            known[name] = _finite_errors(found, right, tolerance) if same else None
         return known[name]
 
     @cached_property
     def left(self) -> dict[str, Errors]:
         """The errors beside the outputs of the pipeline."""
         tolerances = self._tolerances()
-        return {
-            n: _errors(self.case.files[n], made, tolerances[n]) for n, made in self.made.items()
-        }
+        files = self.case.files
+        return {n: _finite_errors(files[n], made, tolerances[n]) for n, made in self.made.items()}
 
     @cached_property
     def near(self) -> bool:
@@ -281,7 +272,7 @@ class _Attempt:
             with np.errstate(invalid="ignore"):
                 before = np.abs(found - right)
             wrong = before > self.question.outputs[name].tolerance.allowed(right)
-            of_wrong = _errors(found[wrong], self.made[name][wrong], errors.tolerance)
+            of_wrong = _finite_errors(found[wrong], self.made[name][wrong], errors.tolerance)
             errors = of_wrong if of_wrong.error.size else errors
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = errors.error / errors.tolerance.allowed(errors.answer)
@@ -341,9 +332,8 @@ def near(found: Array, made: Array, tolerance: Tolerance) -> bool:
     return bool((np.abs(known - numbers) <= _SCREEN * tolerance.allowed(numbers)).all())
 
 
-def _errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
-    known, numbers = finite_in_both(found, made)
-    return Errors(np.abs(known - numbers), numbers, tolerance)
+def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
+    return Errors(*finite_in_both(found, made), tolerance)
 
 
 def _odd(found: Array, right: Array) -> Array:

@@ -156,7 +156,9 @@ class Digits:
     significant: int = 17  # the most digits of a number
 
 
-def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> Digits:
+def printed_digits(
+    values: npt.NDArray[np.float64], form: str | None = None, dtype: npt.DTypeLike = np.float64
+) -> Digits:
     """Return the rounding of numbers that were printed with few digits, as by ``%.4f``.
 
     >>> printed_digits(np.array([0.7311, 0.2689]))
@@ -167,8 +169,8 @@ def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> 
     Digits(absolute=0.0, relative=0.0, significant=17)
     """
     flat = values.reshape(-1)
-    some = flat[:: max(1, flat.size // _SAMPLE)]
-    some = some[np.isfinite(some)]
+    given = flat[:: max(1, flat.size // _SAMPLE)].astype(dtype)
+    some = np.array([float(str(number)) for number in given[np.isfinite(given)]])
     counts = list(_decimal_parts(some))
     decimals, all_decimals = _longest([places for places, _ in counts])
     significant, all_significant = _longest([count for _, count in counts])
@@ -187,14 +189,6 @@ def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> 
     # Numbers of one decade below 1 may have been rounded either way.
     either = all_significant == all_decimals and significant < decimals
     return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0, significant)
-
-
-def _rounded_digits(values: npt.NDArray[np.float64]) -> Digits:
-    """Return the rounding of float32 numbers that went through ``round(4)`` or the like."""
-    flat = values.reshape(-1)
-    some = flat[:: max(1, flat.size // _SAMPLE)].astype(np.float32)
-    digits = printed_digits(np.array([float(str(number)) for number in some]))
-    return digits if digits.significant <= _MOST_OF_SINGLE else Digits()
 
 
 def _longest(counts: list[int]) -> tuple[int, int]:
@@ -239,7 +233,8 @@ class File:
         precision = _own_precision(array, values, single=single)
         digits, told = Digits(), ""
         if precision.name == "float32" and (printed is None or array.dtype != np.float64):
-            digits = _rounded_digits(values)
+            digits = printed_digits(values, dtype=np.float32)  # of ``round(4)`` or the like
+            digits = digits if digits.significant <= _MOST_OF_SINGLE else Digits()
         elif array.dtype == np.float64:
             digits = printed_digits(values, printed)
             # So few digits do not show the format of the computation; the inputs do.

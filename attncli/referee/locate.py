@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors.text import first_few, labelled, places
-from attncli.referee.run import blocks_of
+from attncli.referee.run import by_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import Array, Bools, Ints
+    from attncli.referee.formats import Array, Bools
     from attncli.referee.parts import Question
     from attncli.referee.pipeline import Pipeline
 
@@ -40,21 +40,18 @@ def locate(question: Question) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _seen_keys(problem: Problem, pipe: Pipeline) -> Ints | None:
+def _seen_keys(problem: Problem, pipe: Pipeline) -> Array | None:
     """Return how many keys each query sees, (B, H or 1, L); None for a very large problem."""
     batch, heads, queries, keys = problem.shape
     mask = problem.visible.mask
     heads = heads if mask is not None and mask.shape[1] > 1 else 1
     if batch * heads * queries * keys > _MOST_PAIRS:
         return None
-    counts = np.empty((batch, heads, queries), np.int64)
-    for run in blocks_of(pipe, heads):
-        counts[run.part.index] = np.broadcast_to(run.seen, run.shape).sum(axis=-1)
-    return counts
+    return by_query(pipe, heads, lambda run: np.broadcast_to(run.seen, run.shape).sum(axis=-1))
 
 
 def _sentences(
-    problem: Problem, name: str, wrong: Bools, found: Array, counts: Ints | None
+    problem: Problem, name: str, wrong: Bools, found: Array, counts: Array | None
 ) -> Iterator[str]:
     rows: Bools = np.any(wrong, axis=-1)
     yield f"the first wrong row is {_row_name(problem, rows)}"
@@ -77,8 +74,6 @@ def _sentences(
 def _one_value(found: Array) -> Iterator[str]:
     if not np.isfinite(found).any():
         yield "every wrong element is NaN or infinite"
-    elif found.size > 1 and not found.any():
-        yield "every wrong element is 0, as if nothing had been written"
     elif found.size > 1 and (found == found[0]).all():
         yield f"every wrong element is {found[0]:g}"
 
@@ -101,7 +96,7 @@ def _entries(rows: Bools) -> Iterator[str]:
             yield f"only {f'{one} {names} is' if bad.size == 1 else f'{several} {names} are'} wrong"
 
 
-def _kind_of_rows(rows: Bools, counts: Ints, keys: int) -> Iterator[str]:
+def _kind_of_rows(rows: Bools, counts: Array, keys: int) -> Iterator[str]:
     """Say which kind of query is wrong, if only one kind is."""
     kinds = {
         "queries that see no key": counts == 0,

@@ -20,13 +20,11 @@ __all__ = [
     "aligned",
     "also_causal",
     "inverted",
-    "padded_queries",
     "placed_at",
     "scaled",
     "shortest",
     "together",
     "windowed",
-    "with_first_keys",
     "with_lengths",
 ]
 
@@ -124,24 +122,3 @@ def with_lengths(lengths: tuple[int, ...] | None, problem: Problem) -> str:
     if _stands_in_corner(problem):
         return ""
     return f"--kv-lengths {_short(lengths)}" if lengths else "leave --kv-lengths out"
-
-
-def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
-    """Make the option that keeps the first keys: a function of their number."""
-
-    def option(problem: Problem) -> str:
-        keys = problem.shape[3]
-        lengths = tuple(min(kept(keys), n) for n in problem.visible.kv_lengths or (keys,))
-        return with_lengths(lengths, problem)
-
-    return option
-
-
-def padded_queries(problem: Problem) -> str:
-    """Return the option that makes as many queries real as there are real keys."""
-    visible = problem.visible
-    both = visible.kv_lengths and visible.key_padding_mask is not None
-    lengths = visible.kv_lengths or visible.padded_lengths
-    if visible.query_lengths is not None or both or not lengths:
-        return ""
-    return f"--query-lengths {','.join(map(str, lengths))}"

@@ -44,11 +44,7 @@ _GRACE = 0.5
 
 
 class Work:
-    """How much a search may do: a time limit counted in evaluated scores.
-
-    Identical calls do the same work on every machine. The clock ends a search only on one that is
-    slower than the count assumes.
-    """
+    """How much a search may do: a time limit in evaluated scores, the same on every machine."""
 
     def __init__(self, seconds: float) -> None:
         self.most = seconds * _UNITS_A_SECOND

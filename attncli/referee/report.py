@@ -79,50 +79,24 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One output of the other implementation against the answer.
-
-    Attributes
-    ----------
-    name : str
-        context, weights, lse, scores, raw or capped.
-    format : str
-        Precision of the numbers: float16, bfloat16, float32, float64, or ``4 digits``.
-    shape, expected_shape : tuple of int
-        Of the file, and of the answer. Where they differ, nothing else was measured.
-    shape_of : str or None
-        Where they differ: the output that has the shape of the file, or ``mean weights``.
-    passed : bool
-    tolerance : Tolerance or None
-    largest, largest_relative : Place or None
-        The largest absolute and relative errors; None where all elements agree.
-    rms : float
-        Root of the mean squared error; infinite where one error is.
-    elements, outside : int
-        The number of elements, and of those outside the tolerance.
-    nonfinite, nonfinite_rows : int
-        The number of elements that are NaN or infinite by mistake, and of their rows.
-    worst_rows : tuple of Place
-        The largest error of each of the worst wrong rows, the worst first.
-    stretch : Stretch or None
-        Queries that are wrong by themselves, where few elements of the whole output are.
-    """
+    """One output of the other implementation against the answer."""
 
     name: str
-    format: str
+    format: str  # of the numbers: float16, bfloat16, float32, float64, or ``4 digits``
     shape: tuple[int, ...]
-    expected_shape: tuple[int, ...]
+    expected_shape: tuple[int, ...]  # where the shapes differ, nothing else was measured
     passed: bool
-    shape_of: str | None = None
+    shape_of: str | None = None  # the other output that has this shape, or ``mean weights``
     tolerance: Tolerance | None = None
-    largest: Place | None = None
+    largest: Place | None = None  # the largest absolute error; None where all elements agree
     largest_relative: Place | None = None
-    rms: float = 0.0
+    rms: float = 0.0  # root mean square of all errors; infinite where one error is
     elements: int = 0
-    outside: int = 0
-    nonfinite: int = 0
-    nonfinite_rows: int = 0
-    worst_rows: tuple[Place, ...] = ()
-    stretch: Stretch | None = None
+    outside: int = 0  # the number of elements outside the tolerance
+    nonfinite: int = 0  # the number of elements that are NaN or infinite by mistake
+    nonfinite_rows: int = 0  # the number of rows with such elements
+    worst_rows: tuple[Place, ...] = ()  # the largest error of each, the worst first
+    stretch: Stretch | None = None  # queries that are wrong by themselves
 
     @property
     def word(self) -> str:

@@ -14,7 +14,7 @@ from attncli.numerics.positions import turned
 from attncli.referee.formats import FLOAT64, Array, Bools, Ints, Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from attncli.problem.problem import Rope
     from attncli.referee.pipeline import Pipeline
@@ -26,7 +26,7 @@ __all__ = [
     "Part",
     "Run",
     "Stage",
-    "blocks_of",
+    "by_query",
     "evaluate",
     "joined_heads",
     "limited",
@@ -76,11 +76,14 @@ class Part(NamedTuple):
 WHOLE = Part()
 
 
-def blocks_of(pipe: Pipeline, heads: int) -> Iterator[Run]:
-    """Yield runs of a few queries of one head after the other, for some of the heads."""
+def by_query(pipe: Pipeline, heads: int, number_of: Callable[[Run], Array]) -> Array:
+    """Return a number of each query of some heads, (B, heads, L), made for a few at a time."""
     batch, _, queries, _ = pipe.shape
+    numbers = np.empty((batch, heads, queries))
     for b, h, start in product(range(batch), range(heads), range(0, queries, _ROWS_AT_A_TIME)):
-        yield Run(pipe, Part(b, h, (start, start + _ROWS_AT_A_TIME)), FLOAT64, None)
+        part = Part(b, h, (start, start + _ROWS_AT_A_TIME))
+        numbers[part.index] = number_of(Run(pipe, part, FLOAT64, None))
+    return numbers
 
 
 class Memory:
@@ -221,13 +224,10 @@ def evaluate(
     part: Part = WHOLE,
     precision: Precision = FLOAT64,
     *,
-    fold: bool = False,
+    fold: bool = False,  # multiply the query with the scale, not the product: other roundings
     memory: Memory | None = None,
 ) -> Outputs:
-    """Return every output (B, H or 1, L, ·) of a part, rounded after every step.
-
-    With ``fold`` the query is multiplied with the scale instead of the product: other roundings.
-    """
+    """Return every output (B, H or 1, L, ·) of a part, rounded after every step."""
     with np.errstate(all="ignore"):
         run = Run(pipe, part, precision, memory)
         outputs = _outputs(run, _stages(run, fold=fold))
@@ -376,10 +376,7 @@ def limited(array: Array, largest: float) -> Array:
 
 
 def softmax_over(run: Run, scores: Array, axis: int = -1) -> tuple[Array, Array]:
-    """Return weights and lse, the softmax running over an axis; sinks count where it is the keys.
-
-    Fully masked rows get weights 0 and lse −inf.
-    """
+    """Return weights and lse; a fully masked row gets weights 0 and lse −inf."""
     sinks = run.pipe.sinks if axis == -1 else None
     top = np.maximum.reduce(scores, axis, keepdims=True)
     if sinks is not None:

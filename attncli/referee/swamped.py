@@ -14,7 +14,7 @@ import numpy as np
 from attncli.errors import DataError
 from attncli.errors.text import counted
 from attncli.referee.pipeline import LEAST_SEEN, pipeline_of
-from attncli.referee.run import blocks_of
+from attncli.referee.run import by_query
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, File
+    from attncli.referee.run import Run
 
 __all__ = ["swamped_queries", "told", "with_the_answer", "without"]
 
@@ -57,11 +58,12 @@ def _highest_seen(problem: Problem) -> Array:
     """Return the largest bias of the keys that each query sees."""
     if not problem.visible.hides:
         return np.asarray(np.max(np.asarray(problem.bias), axis=-1), np.float64)
-    highest, pipe = np.empty(problem.shape[:3]), pipeline_of(problem)
-    for run in blocks_of(pipe, problem.shape[1]):
-        bias = run.called(pipe.terms["bias"])
-        highest[run.part.index] = np.where(run.seen, bias, -np.inf).max(axis=-1)
-    return highest
+    pipe = pipeline_of(problem)
+
+    def highest(run: Run) -> Array:
+        return np.asarray(np.where(run.seen, run.called(pipe.terms["bias"]), -np.inf).max(axis=-1))
+
+    return by_query(pipe, problem.shape[1], highest)
 
 
 def without(problem: Problem, swamped: Bools) -> Problem:

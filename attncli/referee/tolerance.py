@@ -107,12 +107,9 @@ def plain_errors_of(
     problem: Problem,
     precisions: Mapping[str, Precision],
     places: Sequence[Place] = (),
-    inputs: Precision | None = None,
+    inputs: Precision | None = None,  # the format of 16-bit inputs
 ) -> dict[str, Plain]:
-    """Return the errors of the textbook formula, by output; of a large problem also at ``places``.
-
-    ``inputs`` is the format of 16-bit inputs.
-    """
+    """Return the errors of the textbook formula; of a large problem also at some places."""
     pipe = pipeline_of(problem)
     total = dict.fromkeys(precisions, Plain())
     for part in dict.fromkeys(_parts(problem, places)):

@@ -25,7 +25,6 @@ __all__ = [
     "Judged",
     "canonical",
     "compare",
-    "distance",
     "judged",
     "verdict_of",
 ]
@@ -49,24 +48,25 @@ def canonical(problem: Problem, name: str, array: Array) -> Array:
     return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
 
 
-def distance(found: Array, answer: Array) -> Array:
-    """Return |found − answer|: 0 for equal infinities, inf where only one is finite or any NaN."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        error: Array = np.abs(found - answer)
-    error[(found == answer) | (np.isnan(found) & np.isnan(answer))] = 0
-    error[np.isnan(error)] = np.inf
-    return error
-
-
 @dataclass(frozen=True, eq=False)
 class Errors:
     """The errors of one output, and the tolerance of each and of all together."""
 
-    error: Array  # |found − answer|
+    found: Array
     answer: Array
     tolerance: Tolerance
     stretch: Stretch | None = None  # queries that are wrong by themselves
     limits: Array | None = None  # where there is a stretch: the largest error of each row
+
+    @cached_property
+    def error(self) -> Array:
+        """|found − answer|: 0 for equal infinities, inf where only one is finite or any NaN."""
+        found, answer = self.found, self.answer
+        with np.errstate(invalid="ignore", over="ignore"):
+            error: Array = np.abs(found - answer)
+        error[(found == answer) | (np.isnan(found) & np.isnan(answer))] = 0
+        error[np.isnan(error)] = np.inf
+        return error
 
     @cached_property
     def outside(self) -> Bools:
@@ -143,7 +143,9 @@ def compare(
         return {n: judged(problem, n, f, answers[n], tolerances[n]) for n, f in files.items()}
 
     outputs = judged_with(())
-    doubtful = [place for name, one in outputs.items() for place in _worst_rows(problem, name, one)]
+    doubtful = [
+        place for name, one in outputs.items() for place in _worst_rows(problem, name, one.errors)
+    ]
     if doubtful and not files.keys() <= given.keys():
         # Where numbers look wrong, the textbook formula may err more.
         outputs = judged_with(doubtful)
@@ -159,7 +161,7 @@ def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: To
     errors = None
     if file.values.shape == answer.shape:
         found, right = (canonical(problem, name, each) for each in (file.values, answer))
-        errors = Errors(distance(found, right), right, tolerance)
+        errors = Errors(found, right, tolerance)
     return Judged(file, answer, tolerance, errors)
 
 
@@ -170,14 +172,14 @@ def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
     if errors is None:
         other = next((n for n, right in problem.output_shapes.items() if right == shape), None)
         return Verdict(name, fmt, shape, output.answer.shape, passed=False, shape_of=other)
-    found, error, answer = canonical(problem, name, file.values), errors.error, errors.answer
-    odd = ~np.isfinite(found) & (error > 0)
+    error, answer = errors.error, errors.answer
+    odd = ~np.isfinite(errors.found) & (error > 0)
     with np.errstate(all="ignore"):
         relative = np.where((answer == 0) | ~np.isfinite(answer), 0, error / np.abs(answer))
 
-    def largest(errors: Array) -> Place | None:
-        index = np.unravel_index(int(np.argmax(errors)), errors.shape)
-        return _place(problem, name, found, answer, errors, index) if errors.any() else None
+    def largest(of: Array) -> Place | None:
+        index = np.unravel_index(int(np.argmax(of)), of.shape)
+        return _place(problem, name, errors, of, index) if of.any() else None
 
     return Verdict(
         name=name,
@@ -194,33 +196,32 @@ def verdict_of(problem: Problem, name: str, output: Judged) -> Verdict:
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
         stretch=errors.stretch,
-        worst_rows=_worst_rows(problem, name, output),
+        worst_rows=_worst_rows(problem, name, errors),
     )
 
 
-def _worst_rows(problem: Problem, name: str, output: Judged) -> tuple[Place, ...]:
+def _worst_rows(problem: Problem, name: str, errors: Errors | None) -> tuple[Place, ...]:
     """Return the largest error of each of the worst wrong rows, the worst first."""
-    if output.errors is None:
+    if errors is None:
         return ()
-    found, answer = canonical(problem, name, output.file.values), output.errors.answer
-    error = np.where(output.errors.wrong, output.errors.error, 0)
+    error = np.where(errors.wrong, errors.error, 0)
     peaks = error.max(axis=-1, initial=0)
     order = np.argsort(-peaks, axis=None, kind="stable")[:_WORST_ROWS]  # of equal ones the first
     rows = [np.unravel_index(int(flat), peaks.shape) for flat in order]
     return tuple(
-        _place(problem, name, found, answer, error, (*row, np.argmax(error[row])))
+        _place(problem, name, errors, error, (*row, np.argmax(error[row])))
         for row in rows
         if peaks[row] > 0
     )
 
 
 def _place(
-    problem: Problem, name: str, found: Array, answer: Array, error: Array, index: Sequence[Any]
+    problem: Problem, name: str, errors: Errors, error: Array, index: Sequence[Any]
 ) -> Place:
     batch, head, query, column = (int(i) for i in index)
     at = batch, head, query, column
     # Behind an output projection, or an average, there are no heads.
-    mixed = answer.shape[1] == 1 < problem.shape[1]
+    mixed = errors.answer.shape[1] == 1 < problem.shape[1]
     own_batch, own_head = problem.layout.place(batch, None if mixed else head)
     keys = problem.key_labels if name in (*SQUARE, "dbias") else None
     rows = problem.key_labels if name in ("dkey", "dvalue") else problem.query_labels
@@ -231,7 +232,7 @@ def _place(
         column=None if name == "lse" else column,
         query_label=None if rows is None else rows[query],
         column_label=None if keys is None else keys[column],
-        found=float(found[at]),
-        answer=float(answer[at]),
+        found=float(errors.found[at]),
+        answer=float(errors.answer[at]),
         error=float(error[at]),
     )

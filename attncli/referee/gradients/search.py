@@ -21,7 +21,7 @@ from attncli.referee.options import together
 from attncli.referee.parts import Work
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.tolerance import root_mean_square
-from attncli.referee.verdict import Errors, canonical, distance
+from attncli.referee.verdict import Errors, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +143,7 @@ class _Search:
         file, right, tolerance = self.files[name], self.model[name], self._tolerance(name, made)
         if right.shape != file.shape:
             right = np.full_like(file, np.nanmean(file))
-        before = Errors(distance(file, right), right, tolerance)
+        before = Errors(file, right, tolerance)
         finite = before.error[np.isfinite(before.error)]
         usual = tolerance.rms or float(tolerance.allowed(made).max())
         errors = self.found[name].errors
@@ -153,7 +153,7 @@ class _Search:
             largest = 2 * float(finite.max(initial=tolerance.absolute))
             most = max(_ROUGHLY_LEFT * before.rms, tolerance.rms or 0.0)
             tolerance = replace(tolerance, absolute=largest, rms=most)
-        left = Errors(distance(file, made), made, tolerance)
+        left = Errors(file, made, tolerance)
         bits = 0.0
         if not left.passed:
             return None

@@ -12,13 +12,11 @@ import numpy as np
 from attncli.referee.mistakes.changes import require, ruled, softmaxed
 from attncli.referee.mistakes.softmax import exponentials
 from attncli.referee.mistakes.table import SIZES, Rows
-from attncli.referee.options import with_first_keys
 from attncli.referee.run import Run, softmax_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
     from attncli.referee.pipeline import Pipeline
 
@@ -52,16 +50,10 @@ def _filled_up(pipe: Pipeline, block: int) -> Pipeline:
     return pipe.but(sinks=np.logaddexp(known, math.log(extra)))
 
 
-ROWS.family(
-    "last_block_of_{}_lost",
-    partial(_lost, end="last"),
-    SIZES,
-    option=lambda size: with_first_keys(lambda keys: (keys - 1) // size * size),
-)
+ROWS.family("last_block_of_{}_lost", partial(_lost, end="last"), SIZES)
 ROWS.family("first_block_of_{}_lost", partial(_lost, end="first"), SIZES)
 ROWS.family("zeros_to_{}_counted", _filled_up, SIZES)
-_LAST = with_first_keys(lambda keys: keys - 1)
-ROWS.add("last_key_lost", partial(_lost, end="last"), 1, option=_LAST)
+ROWS.add("last_key_lost", partial(_lost, end="last"), 1)
 ROWS.add("first_key_lost", partial(_lost, end="first"), 1)
 
 
@@ -297,23 +289,11 @@ _MERGES: dict[str, Share] = {
     "first_lost": lambda lse, _: _all_but(lse, 0),
     "last_lost": lambda lse, _: _all_but(lse, -1),
 }
-# Only the keys before this cut are left.
-_LEFT = {"first_kept": 0, "last_lost": -1}
-
-
-def _first_keys(name: str, words: tuple[str, str]) -> str | Callable[[Problem], str]:
-    """Return the option if only the first keys count."""
-    if name not in _LEFT:
-        return ""
-    return with_first_keys(lambda keys: _cuts(*_WAYS[words], keys)[_LEFT[name]])
-
-
 for _name in _MERGES:
     ROWS.family(
         f"splits_of_{{0}}_{_name}",
         partial(_merged, name=_name),
         _INTO if _name.endswith("lost") else _WAYS,
-        option=lambda *words, name=_name: _first_keys(name, words),
     )
 
 

@@ -133,7 +133,6 @@ ROWS.family(
     "{}_on_queries_too",
     partial(_on_queries, too=True),
     _PADDINGS,
-    option=lambda _: options.padded_queries,
 )
 ROWS.family("{}_of_first_entry", _as, {rule: (rule, first_of, 0) for rule in _PADDINGS})
 ROWS.family("{}_of_next_entry", _as, {rule: (rule, np.roll, -1, 0) for rule in _PADDINGS})
