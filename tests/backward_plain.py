@@ -47,8 +47,6 @@ class Problem:
 def hidden(p, slip):
     """Return which keys the backward pass hides, (B, H, L, S)."""
     offsets = p.offsets()
-    if slip == "offset_of_first_entry_in_backward":
-        offsets = offsets[:1]
     behind = np.arange(p.queries)[:, None] + offsets - np.arange(p.keys)
     found = np.zeros((p.batch, p.heads, p.queries, p.keys), bool)
     if "causal" in p.rules and slip != "causal_missing_in_backward":
@@ -254,10 +252,6 @@ def of_rules(p, slip, dscores, lse, delta):
         dbias = dscores.sum(axis=tuple(axes), keepdims=True).reshape(p.rules["bias"].shape)
         if slip == "dbias_not_summed":
             dbias = dscores
-        for which, at in (("first", 0), ("last", -1)):
-            if slip == f"dbias_of_{which}_part_only":
-                part = dscores.take([at], axes[0]).sum(axis=tuple(axes[1:]), keepdims=True)
-                dbias = part.reshape(p.rules["bias"].shape)
         made["dbias"] = dbias
     return made
 
@@ -333,15 +327,12 @@ CASES = {
     "dropout_in_both_passes": {},
     "rope_not_undone": {"rope": "interleaved"},
     "rope_undone_the_wrong_way": {"rope": "half"},
-    "offset_of_first_entry_in_backward": {"causal": True, "query_offset": [0, 7]},
     "dsinks_zero": {"sinks": of_sinks},
     "dsinks_negated": {"sinks": of_sinks},
     "dsinks_of_first_query_only": {"sinks": of_sinks},
     "dsinks_of_last_query_only": {"sinks": of_sinks},
     "dsinks_not_summed": {"sinks": of_sinks},
     "dbias_not_summed": {"bias": a_bias},
-    "dbias_of_first_part_only": {"bias": a_bias},
-    "dbias_of_last_part_only": {"bias": a_bias},
     "nan_from_queries_without_keys": _PADDED,
     "nan_from_hidden_dcontext": _PADDED,
     "mean_over_elements": {},

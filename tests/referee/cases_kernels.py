@@ -334,13 +334,6 @@ for _fmt, _bits in (("bfloat16", 8), ("float16", 11)):
         scores=of_bits(g.scores(scale=1), b) / np.sqrt(24)
     )
 
-    cases = family(
-        f"short/bias {_fmt}",
-        shapes=_FEW,
-        options=lambda r: {"bias": r.normal(size=(40, 70)).astype("f4")},
-    )
-    cases[f"bias_in_{_fmt}"] = lambda g, b=_bits: g.attend(add=of_bits(g["bias"], b))
-
 
 def _exponentials(g, bits, *, summed):
     scores = g.scores()

@@ -110,7 +110,6 @@ cases["relu"] = lambda g: np.maximum(g.scores(), 0) @ g.v
 cases["relu_divided_by_length"] = lambda g: np.maximum(g.scores(), 0) / 6 @ g.v
 cases["sinks_unasked"] = lambda g: g.attend(sinks=np.zeros(4))
 cases["softmax_over_queries @ weights"] = lambda g: {"weights": softmax(g.scores(), -2)}
-cases["weights_averaged_before_values"] = lambda g: softmax(g.scores()).mean(1, keepdims=True) @ g.v
 
 cases = family("softmax/causal", options={"causal": True}, shapes=(2, 4, 9, 8))
 cases["softmax_over_queries"] = lambda g: softmax(np.where(g.tril, g.scores(), -np.inf), -2) @ g.v
@@ -340,8 +339,6 @@ cases["query_key_normed_unscaled"] = lambda g: g.attend(q=_rms(g.q), k=_rms(g.k)
 
 cases = family("score/cosine", shapes=(2, 2, 8, 4), options={"score": "cosine", "scale": 3.0})
 cases["dot_for_cosine"] = lambda g: g.attend(scale=3)
-cases["query_alone_divided"] = lambda g: g.attend(q=_unit(g.q), scale=3)
-cases["key_alone_divided"] = lambda g: g.attend(k=_unit(g.k), scale=3)
 
 cases = family(
     "score/general", shapes=(2, 2, 8, 4), options={"score": "general", "score_weight": W}

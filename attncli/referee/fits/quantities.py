@@ -113,8 +113,6 @@ def _slopes_times(pipe: Pipeline, factors: Array) -> Pipeline:
 
 
 def _by(noun: str, verb: str = "times") -> Callable[[Array, Array], tuple[str]]:
-    """Name the heads or queries whose numbers are unusual."""
-
     def words(numbers: Array, usual: Array) -> tuple[str]:
         pairs = [(f"{noun} {n}", f"{numbers[n]:.6g}") for n in np.flatnonzero(numbers != usual)]
         return (told(pairs, verb),)

@@ -53,7 +53,6 @@ class Model:
         self._open: list[set[str]] = []
 
     def __getitem__(self, name: str) -> Any:
-        """Return the result of a step."""
         if name not in self._known:
             self._open.append(set())
             with np.errstate(all="ignore"):

@@ -7,7 +7,6 @@ makes no sense, it changes no number, and so explains nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from attncli.referee.formats import PRECISIONS, TF32, Array
 from attncli.referee.mistakes.table import Rows, words_beside
-from attncli.referee.pipeline import pipeline_of
 from attncli.referee.run import together
 
 if TYPE_CHECKING:
@@ -65,12 +63,6 @@ def _missing(model: Model, rule: str) -> Model:
     if rule in _RULES:
         return model.by(pipe.with_rule(rule, None), "backward")
     return model.by(pipe.but(terms={n: t for n, t in pipe.terms.items() if n != rule}), "backward")
-
-
-def _first_offset(model: Model) -> Model:
-    visible = model.problem.visible
-    first = replace(model.problem, visible=visible._replace(offsets=visible.offsets[:1]))
-    return model.by(pipeline_of(first), "backward")
 
 
 # Heads and blocks.
@@ -134,23 +126,11 @@ def _dropped(model: Model, backward: str) -> Model:
     return other.through(lambda made: made * used, "factor", "dweights")
 
 
-# Sinks, bias, NaN and factors of all gradients.
+# Sinks, NaN and factors of all gradients.
 
 
 def _sinks_of_one(model: Model, at: int) -> Model:
     return model.but(dsinks=lambda m: m["sink_terms"][:, :, [at]].sum(axis=0, keepdims=True))
-
-
-def _bias_of_one(model: Model, at: int) -> Model:
-    """Keep one part of the first axis along which the bias is shared, instead of the sum."""
-
-    def step(m: Model) -> Array:
-        sizes = zip(m.problem.shape, np.asarray(m.problem.bias).shape, strict=True)
-        axes = [axis for axis, (every, own) in enumerate(sizes) if own < every] or [0]
-        part = np.take(m["dscores"], [at], axes[0])
-        return np.asarray(part.sum(axis=tuple(axes[1:]), keepdims=True))
-
-    return model.but(dbias=step)
 
 
 def _hidden_nan(model: Model, name: str) -> Model:
@@ -212,13 +192,11 @@ ROWS.add("dropout_scale_missing_in_backward", _dropped, "unscaled")
 ROWS.add("dropout_in_both_passes", _dropped, "both")
 ROWS.add("rope_not_undone", lambda m: m.but(back=lambda _: 0))
 ROWS.add("rope_undone_the_wrong_way", lambda m: m.but(back=lambda _: 1))
-ROWS.add("offset_of_first_entry_in_backward", _first_offset)
 ROWS.add("dsinks_zero", lambda m: m.through(np.zeros_like, "dsinks"))
 ROWS.add("dsinks_negated", lambda m: m.through(np.negative, "dsinks"))
 ROWS.family("dsinks_of_{}_query_only", _sinks_of_one, _ENDS)
 ROWS.add("dsinks_not_summed", lambda m: m.but(dsinks=lambda m: m["sink_terms"]))
 ROWS.add("dbias_not_summed", lambda m: m.but(dbias=lambda m: m["dscores"]))
-ROWS.family("dbias_of_{}_part_only", _bias_of_one, _ENDS)
 ROWS.add(
     "nan_from_queries_without_keys",
     lambda m: m.then(weights=lambda m, w: np.where(np.isneginf(m["lse"]), np.nan, w)),

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import after, given, require, written
 from attncli.referee.mistakes.inputs import own_places
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, given, require, written
 from attncli.referee.pipeline import Pipeline, causal
 
 if TYPE_CHECKING:
@@ -183,11 +182,6 @@ ROWS.family(
 ROWS.add("heads_interleaved", _cut, "in", "out")
 ROWS.add("heads_interleaved_in", _cut, "in")
 ROWS.add("heads_interleaved_out", _cut, "out")
-ROWS.add(
-    "weights_averaged_before_values",
-    *(after, lambda weights: np.broadcast_to(weights.mean(1, keepdims=True), weights.shape)),
-    when=lambda pipe: pipe.shape[1] > 1,
-)
 ROWS.family(
     "heads{}_tiled", _tiled, {"": ("key", "value"), "_of_keys": "key", "_of_values": "value"}
 )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import given, require, softmaxed
 from attncli.referee.mistakes.masks import RULES
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, given, require, softmaxed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,20 +81,14 @@ ROWS.add("filled_after_softmax", _after_softmax, -1e9)
 # Queries that see no key.
 
 
-def _real(pipe: Pipeline) -> list[str]:
-    """Return the names of all rules but query_lengths."""
-    names = [name for name in pipe.rules if name != "query_lengths"]
-    require(names)
-    return names
-
-
 def _nan(run: Run, _: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
     return np.where(run.seen.any(axis=-1, keepdims=True), weights, np.nan), lse
 
 
 def _unmasked(pipe: Pipeline) -> Pipeline:
     """Show every key to queries that see none; padded queries stay hidden."""
-    hiding = {name: pipe.rules[name] for name in _real(pipe)}
+    hiding = {name: rule for name, rule in pipe.rules.items() if name != "query_lengths"}
+    require(hiding)
     rules = list(hiding.values())
 
     def shown(own: Rule) -> Rule:
@@ -104,9 +97,5 @@ def _unmasked(pipe: Pipeline) -> Pipeline:
     return pipe.but(rules={**pipe.rules, **{name: shown(own) for name, own in hiding.items()}})
 
 
-def _has_no_sinks(pipe: Pipeline) -> bool:
-    return pipe.sinks is None and bool(pipe.rules)
-
-
-ROWS.add("blind_rows_nan", softmaxed, _nan, when=_has_no_sinks)
+ROWS.add("blind_rows_nan", softmaxed, _nan, when=lambda pipe: pipe.sinks is None and pipe.rules)
 ROWS.add("blind_rows_unmasked", _unmasked)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import given, require
 from attncli.referee.mistakes.scores import first_of
-from attncli.referee.mistakes.table import SIZES, Rows
+from attncli.referee.mistakes.table import SIZES, Rows, given, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

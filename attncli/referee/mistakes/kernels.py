@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.referee.mistakes.changes import require, ruled, softmaxed
 from attncli.referee.mistakes.softmax import exponentials
-from attncli.referee.mistakes.table import SIZES, Rows
+from attncli.referee.mistakes.table import SIZES, Rows, require, ruled, softmaxed
 from attncli.referee.run import Run, softmax_over
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ _SEEN: dict[str, Callable[[Any, Any, int], Any]] = {
 
 
 def _queries(run: Run) -> Array:
-    """Return the positions of the queries."""
     return run.i + run.by_entry(run.pipe.offsets)
 
 
@@ -219,7 +217,6 @@ _WAYS = _INTO | {(f"blocks_of_{n}", f"blocks of {n}"): ("blocks", n) for n in SI
 
 
 def _merged(pipe: Pipeline, kind: str, count: int, *, name: str) -> Pipeline:
-    """Take a softmax of each part of the keys, and merge the results."""
     keys, share = pipe.shape[3], _MERGES[name]
     places = _cuts(kind, count, keys)
     # Of two parts, the one that is not left out is the one that is kept. A sink would have to be

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.referee import options
-from attncli.referee.mistakes.changes import given, require, ruled, without
 from attncli.referee.mistakes.scores import PLACES, first_of, transposed
-from attncli.referee.mistakes.table import SIZES, Rows
+from attncli.referee.mistakes.table import SIZES, Rows, given, require, ruled, without
 from attncli.referee.pipeline import (
     alibi,
     band,
@@ -57,7 +56,6 @@ def _stated(pipe: Pipeline, rule: str) -> Bools:
 
 
 def _as(pipe: Pipeline, rule: str, change: Callable[..., Bools], *parameters: Any) -> Pipeline:
-    """Replace the mask of a rule by another one made of it."""
     own = _stated(pipe, rule)
     made = change(own, *parameters)
     require((made != own).any())

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attncli.errors.names import SCORE_STAGES, SQUARE
-from attncli.referee.mistakes.changes import given, require, written
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, given, require, written
 from attncli.referee.pipeline import Pipeline, present
 from attncli.referee.run import Outputs, Run, evaluate
 
@@ -100,7 +99,6 @@ def _input_given(pipe: Pipeline, name: str) -> Pipeline:
 
 
 def _as(pipe: Pipeline, target: str, source: str) -> Pipeline:
-    """Write one output in place of another."""
     return written(pipe, target, lambda _, outputs: outputs[source])
 
 

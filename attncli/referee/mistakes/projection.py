@@ -16,9 +16,8 @@ from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import BASE, sinusoidal
 from attncli.problem.norms import rms_norm
 from attncli.problem.projection import as_heads
-from attncli.referee.mistakes.changes import given, require, written
 from attncli.referee.mistakes.scores import transposed
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, given, require, written
 from attncli.referee.run import joined_heads, unit_rows
 
 if TYPE_CHECKING:
@@ -99,7 +98,6 @@ def _of_length(pipe: Pipeline, own: Array, packed: Array) -> Array:
 
 
 def _sources(told: Told) -> dict[str, Array]:
-    """Return all sources in float64."""
     return {n: widen(told[n], np.float64) for n in _SOURCES.values() if n in told}
 
 
@@ -184,7 +182,6 @@ ROWS.add(
 
 
 def _placed(told: Told, place: Callable[[Array], Array]) -> Told:
-    """Replace the positional encoding."""
     require("positions" in told)
     rest = {name: value for name, value in told.items() if name != "positions"}
     return rest | {name: place(rows) for name, rows in _sources(told).items()}
@@ -250,7 +247,6 @@ ROWS.add(
 
 
 def _made_from(told: Told, *sources: str) -> Told:
-    """Make query, key and value from other sources."""
     require("key_source" in told)
     own = {"value_source": told["key_source"], **told}
     made = {target: own[source] for target, source in zip(_SOURCES.values(), sources, strict=True)}
@@ -294,7 +290,6 @@ _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
 
 
 def _embeddings(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> Pipeline:
-    """Change the embeddings before they are projected."""
     return _made_again(
         pipe,
         lambda told: {**told, **{n: change(x, *parameters) for n, x in _sources(told).items()}},
@@ -319,7 +314,6 @@ ROWS.add("embeddings_centred", _embeddings, lambda x: x - x.mean(axis=-1, keepdi
 
 
 def _norms(told: Told) -> dict[str, Array]:
-    """Return the weights of the given norms of query and key."""
     norms = {n: widen(told[n], np.float64) for n in ("q_norm", "k_norm") if n in told}
     require(norms)
     return norms
@@ -399,7 +393,6 @@ def _plus(pipe: Pipeline, source: Callable[[Pipeline], Array]) -> Pipeline:
 
 
 def _normed(pipe: Pipeline, norm: Any, epsilon: float, *, residual: bool) -> Pipeline:
-    """Normalise the output, or the sum of output and embeddings."""
     require(pipe.output is not None)
     made = _plus(pipe, _of_embeddings) if residual else pipe
     return written(made, "context", lambda _, made: norm(made["context"], epsilon), "behind")

@@ -10,8 +10,7 @@ import numpy as np
 from attncli.numerics.positions import BASE, rotation_angles
 from attncli.problem.problem import Rope
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import altered, given, require, without
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, altered, given, require, without
 from attncli.referee.options import shortest
 from attncli.referee.run import turn, turned_inputs
 
@@ -57,7 +56,6 @@ def _exponents_times(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _stated(make: Callable[[Rope], str]) -> Callable[[Problem], str]:
-    """Make an option of the rotary embedding."""
     return lambda problem: "" if problem.rope is None else make(problem.rope)
 
 
@@ -125,12 +123,10 @@ def _placed(pipe: Pipeline, queries: Move | None, keys: Move | None = None) -> P
 
 
 def _new_tokens(pipe: Pipeline, move: Move) -> Pipeline:
-    """Move the positions of new queries and new keys."""
     return _placed(pipe, move, lambda own, first: np.where(own >= first, move(own, first), own))
 
 
 def _cache(pipe: Pipeline, move: Move) -> Pipeline:
-    """Move the positions of cached keys."""
     return _placed(pipe, None, lambda own, first: np.where(own < first, move(own, first), own))
 
 
@@ -141,10 +137,6 @@ def _has_cache(pipe: Pipeline) -> bool:
 
 def _twice(own: Array, _: Array) -> Array:
     return 2 * own
-
-
-def _at_zero(own: Array, _: Array) -> Array:
-    return 0 * own
 
 
 _MOVES: dict[str, Move] = {
@@ -158,7 +150,7 @@ for _name, _move in _MOVES.items():
 ROWS.family("rope_query_{}", _placed, {name: _MOVES[name] for name in ("late", "early")})
 ROWS.add("rope_without_offset", _placed, _MOVES["from_zero"])
 ROWS.add("rope_of_first_entry", _placed, lambda own, first: own - first + first[:1])
-ROWS.add("rope_cache_unrotated", _cache, _at_zero, when=_has_cache)
+ROWS.add("rope_cache_unrotated", _cache, lambda own, _: 0 * own, when=_has_cache)
 ROWS.add("rope_cache_twice", _cache, _twice, when=_has_cache)
 ROWS.add(
     "rope_new_keys_unrotated",
@@ -221,7 +213,6 @@ ROWS.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
 
 
 def _turned_by(pipe: Pipeline, turn_: Callable[[Array, Array, Rope], Array]) -> Pipeline:
-    """Replace the rotation of a stated base."""
     require(given(pipe.rope).frequencies is None)
     return pipe.but(turn=turn_)
 
@@ -297,8 +288,6 @@ def _rounded(pipe: Pipeline, what: str, fmt: str) -> Pipeline:
 
 
 def _table_in(pipe: Pipeline, fmt: str) -> Pipeline:
-    """Round cosines and sines to 16 bits."""
-
     def turn_(rows: Array, positions: Array, rope: Rope) -> Array:
         angles = _in_float32(rows, positions, rope)
         cosine, sine = (PRECISIONS[fmt].stored(f(angles)) for f in (np.cos, np.sin))

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, TF32, Array, Precision, truncated_to_tf32
-from attncli.referee.mistakes.changes import after, given, require, softmaxed
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, after, given, require, softmaxed
 from attncli.referee.run import Run, turned_inputs
 
 if TYPE_CHECKING:
@@ -141,12 +140,6 @@ def _unscaled_scores_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
     return _scores_in(pipe, lambda scores: scale * rounding(scores / scale))
 
 
-def _bias_in(pipe: Pipeline, rounding: Rounding) -> Pipeline:
-    own, bias = given(pipe.terms.get("bias")), np.asarray(given(pipe.problem.bias), np.float64)
-    require(not np.array_equal(rounding(bias), bias))
-    return pipe.with_term("bias", lambda run: rounding(run.called(own)))
-
-
 def _context_product(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipeline:
     return _exponentials(_inputs_in(pipe, rounding, "value"), rounding, block)
 
@@ -155,7 +148,6 @@ _family = partial(ROWS.family, when=_in_float32)
 for (_fmt, _words), (_name, _names) in product(_FORMATS.items(), _INPUTS.items()):
     _family(f"{_name}_in_{{}}", _inputs_in, {(_fmt, _words): (_SHORT[_fmt], *_names)})
 _family("scaled_query_in_{}", _scaled_query, _SHORT)
-_family("bias_in_{}", _bias_in, _SHORT)
 _family("weights_in_{}", _exponentials, {fmt: (_SHORT[fmt], None) for fmt in _SHORT})
 _AT = {(fmt, *_BESIDE[n]): (_SHORT[fmt], n) for fmt in _SHORT for n in _BESIDE}
 _family("exponentials_in_{}{}", _exponentials, _AT)
@@ -320,7 +312,6 @@ def _whole(grid: Grid) -> Array | None:
 
 
 def _normalised_on(pipe: Pipeline, grid: Grid, size: Callable[[Array], Any]) -> Pipeline:
-    """Store weights in 8 bits behind the softmax."""
     require(pipe.value is not None)
     return after(pipe.but(codes=True), lambda weights: grid.stored(weights, size(weights)))
 

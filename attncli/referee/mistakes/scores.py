@@ -9,17 +9,16 @@ import numpy as np
 
 from attncli.numerics.positions import alibi_slopes
 from attncli.problem.problem import default_scale
-from attncli.referee.mistakes.changes import after, altered, given, require, without
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, after, altered, given, require, without
 from attncli.referee.options import scaled, shortest
 from attncli.referee.pipeline import Pipeline, alibi, distance_of, table
-from attncli.referee.run import Run, unit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
+    from attncli.referee.run import Run
 
     Factor = Callable[[Problem], float]
 
@@ -143,7 +142,6 @@ def _other_scale(pipe: Pipeline, factor: Factor | None) -> float:
 
 
 def _scored_by(pipe: Pipeline, asked: str, done: str, factor: Factor | None) -> Pipeline:
-    """Replace the score function that is asked for."""
     require(pipe.score == asked, pipe.width == pipe.key.shape[3])
     return pipe.but(score=done, scale=_other_scale(pipe, factor), score_weight=None)
 
@@ -160,8 +158,6 @@ def _normed(pipe: Pipeline, epsilon: float, factor: Factor | None) -> Pipeline:
 
 
 def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Problem], str]:
-    """Make the option for a score function and a scale."""
-
     def option(problem: Problem) -> str:
         if asked == "general":
             return ""
@@ -172,12 +168,6 @@ def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Prob
         return f"--score {score}" + ("" if same else f" --scale {shortest(number)}")
 
     return option
-
-
-def _one_side(pipe: Pipeline, side: str) -> Pipeline:
-    """Divide one side by its length."""
-    require(pipe.score == "cosine", pipe.rope is None)
-    return pipe.but(score="dot", **{side: unit_rows(getattr(pipe, side))})
 
 
 _SCORES: dict[str, tuple[str, str, Factor | None]] = {
@@ -197,7 +187,6 @@ _NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
 }
 ROWS.family("{}", _scored_by, _SCORES, option=lambda name: _asking_for(*_SCORES[name]))
 ROWS.family("query_key_normed{}", _normed, _NORMED)
-ROWS.family("{}_alone_divided", _one_side, ("query", "key"))
 ROWS.add("score_weight_transposed", altered, "score_weight", transposed)
 
 

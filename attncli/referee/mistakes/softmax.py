@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.formats import PRECISIONS, Array
-from attncli.referee.mistakes.changes import after, altered, given, require, softmaxed, without
-from attncli.referee.mistakes.table import Rows
+from attncli.referee.mistakes.table import Rows, after, altered, given, require, softmaxed, without
 from attncli.referee.options import scaled
 from attncli.referee.pipeline import Pipeline
 from attncli.referee.run import Outputs, Run, limited, softmax_over
@@ -52,7 +51,6 @@ def _with_sinks(run: Run, sinks: Array | None = None) -> Run:
 
 
 def _weights(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
-    """Replace the weights by a function of the scores."""
     return softmaxed(pipe, lambda _run, scores, _weights, lse: (make(scores), lse))
 
 
@@ -145,7 +143,6 @@ def _rectified(scores: Array) -> Array:
 
 
 def _base_two(pipe: Pipeline) -> Pipeline:
-    """Take powers of 2."""
     inner = pipe.softmax
     sinks = None if pipe.sinks is None else pipe.sinks * _LN2
 

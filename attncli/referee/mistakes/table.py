@@ -1,7 +1,10 @@
-"""What a mistake is: one row of a table, and the stages that the rows belong to.
+"""What a mistake is: one row of a table, its stage, and the changes of which rows are made.
 
 A row has a name, a meaning, a fix, the option that reproduces it, and a change of one stage of the
 pipeline; a family of them has the values of its parameter as data, which stand in its words as {}.
+
+A change takes a pipeline and parameters, and returns another pipeline. Where the mistake makes no
+sense for the pipeline, `require` and `given` end the change, and the search passes over its row.
 """
 
 from __future__ import annotations
@@ -10,13 +13,18 @@ import csv
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from attncli.referee.mistakes.changes import DoesNotApplyError
+import numpy as np
+
 from attncli.referee.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
+    from attncli.referee.formats import Array, Bools
+    from attncli.referee.run import Outputs, Run
+
+    Softmax = Callable[[Run, Array, Array, Array], tuple[Array, Array]]
 
 __all__ = [
     "PRECISION",
@@ -26,10 +34,20 @@ __all__ = [
     "Mistake",
     "Rows",
     "Stage",
+    "after",
+    "altered",
     "fields_of",
+    "given",
+    "require",
+    "ruled",
+    "softmaxed",
     "where_it_applies",
+    "without",
     "words_beside",
+    "written",
 ]
+
+T = TypeVar("T")
 
 # The right pipeline in, the deviating one out; None where the mistake makes no sense for it.
 Change = Callable[[Pipeline], Pipeline | None]
@@ -288,3 +306,67 @@ def where_it_applies(
             return None
 
     return changed
+
+
+# Changes of one stage of the pipeline.
+
+
+class DoesNotApplyError(Exception):
+    """A mistake makes no sense for a pipeline."""
+
+
+def require(*conditions: object) -> None:
+    """Go on if all conditions are true."""
+    if not all(conditions):
+        raise DoesNotApplyError
+
+
+def given(value: T | None) -> T:
+    """Return the value; go on only if there is one."""
+    if value is None:
+        raise DoesNotApplyError
+    return value
+
+
+def altered(pipe: Pipeline, stage: str, make: Callable[[Any], Any]) -> Pipeline:
+    """Change a stage that the pipeline has, and require that it becomes another one."""
+    own = given(getattr(pipe, stage))
+    made = given(make(own))
+    require(not np.array_equal(made, own) if isinstance(made, np.ndarray) else made != own)
+    return pipe.but(**{stage: made})
+
+
+def without(pipe: Pipeline, name: str) -> Pipeline:
+    """Leave a rule or a stage out."""
+    if name in pipe.rules:
+        return pipe.with_rule(name, None)
+    require(getattr(pipe, name, None) is not None)
+    return pipe.but(**{name: None})
+
+
+def ruled(pipe: Pipeline, name: str, seen: Callable[[Run, Bools], Bools]) -> Pipeline:
+    """Replace a rule by one made of it and of the indices."""
+    own = given(pipe.rules.get(name))
+    return pipe.with_rule(name, lambda run: seen(run, run.called(own)))
+
+
+def softmaxed(pipe: Pipeline, change: Softmax) -> Pipeline:
+    """Replace weights and lse; the change gets the scores, the right weights and their lse."""
+    own = pipe.softmax
+    return pipe.but(softmax=lambda run, scores: change(run, scores, *own(run, scores)))
+
+
+def after(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
+    """Change the weights before they meet the values."""
+    return pipe.then("after", lambda _, weights: change(weights))
+
+
+def written(
+    pipe: Pipeline, name: str, make: Callable[[Run, Outputs], Array], stage: str = "finish"
+) -> Pipeline:
+    """Replace an output, before its projection or behind it."""
+
+    def finish(run: Run, made: Outputs) -> Outputs:
+        return {**made, name: make(run, made)} if name in made else made
+
+    return pipe.then(stage, finish)
