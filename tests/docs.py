@@ -85,7 +85,8 @@ def played(
         result = run(command, folder, errors=subprocess.STDOUT)
         if result.returncode == 2 and not may_fail:
             raise AssertionError(f"{command}: {result.stdout}")
-        lines.append(f"$ {command}\n{result.stdout}")
+        shown = result.stdout.replace(f"{os.path.realpath(folder)}/", "…/")
+        lines.append(f"$ {command}\n{shown}")
     text = "".join(part if part.endswith("\n") else part + "\n" for part in lines)
     text = re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
     return re.sub(r"\n\n+(\$|$(?![\r\n]))", r"\n\1", text)
