@@ -9,27 +9,21 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attncli.numerics.threads.blas import use_one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Future
 
 __all__ = ["Work", "spread"]
 
 Item = TypeVar("Item")
 Work = Callable[[Iterable[Item], Callable[[], None]], int]
-
-# Idle threads stay: to start one takes a tenth of the time of a short call. At most so many.
-_MOST_THREADS = 1024
-_pools: list[ThreadPoolExecutor] = []
-if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads
-    os.register_at_fork(after_in_child=_pools.clear)
 
 
 class _StoppedError(Exception):
@@ -70,27 +64,93 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     these do all the work.
     """
     queue = _Queue(items)
-    helpers: list[Future[int]] = []
+    tasks: list[_Task] = []
     try:
         with suppress(RuntimeError):  # the system grants no more threads, or Python is about to end
-            while len(helpers) < threads - 1:
+            for _ in range(threads - 1):
                 # NumPy's error state, too, is that of the context.
-                helpers.append(_pool().submit(copy_context().run, _help, work, queue))
+                context = copy_context()
+                tasks.append(_Task(partial(context.run, _help, work, queue)))
+                _POOL.give(tasks[-1])
         own = _work_or_stop(work, queue)
-        # A helper that has not begun finds nothing left to do.
-        return own + sum(0 if helper.cancel() else helper.result() for helper in helpers)
+        return own + sum(task.result() for task in tasks)
     finally:
         queue.stop()
-        wait([helper for helper in helpers if not helper.cancel()])
+        for task in tasks:
+            task.wait()
+            task.error = None
         # An error holds this frame: in turn it must not hold the error, or both and all their
         # arrays would stay until the next garbage collection.
-        helpers.clear()
+        tasks.clear()
 
 
-def _pool() -> ThreadPoolExecutor:
-    if not _pools:
-        _pools.append(ThreadPoolExecutor(_MOST_THREADS, "attncli"))
-    return _pools[0]
+class _Task:
+    """A call for another thread, which waits for no lock that Ctrl-C could leave locked."""
+
+    def __init__(self, call: Callable[[], int]) -> None:
+        self._call = call
+        self._claims: list[str] = []  # the first decides; adding to a list is one step
+        self._running = threading.Lock()
+        self._running.acquire()
+        self._count = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Make the call, unless it was taken back."""
+        self._claims.append("helper")
+        if self._claims[0] == "helper":
+            try:
+                self._count = self._call()
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+                self.error = error
+            finally:
+                self._running.release()
+
+    def wait(self) -> None:
+        """Take the call back if it has not begun, or wait for its end."""
+        self._claims.append("caller")
+        if self._claims[0] == "helper":
+            with self._running:
+                pass
+
+    def result(self) -> int:
+        """Return the result, 0 for a call that was taken back, or raise its error."""
+        self.wait()
+        if self.error is not None:
+            raise self.error
+        return self._count
+
+
+class _Pool:
+    """Threads that wait for tasks; to start one takes a tenth of the time of a short call.
+
+    `concurrent.futures` is not used: Ctrl-C within its Python locks can leave them locked.
+    """
+
+    def __init__(self) -> None:
+        self.forget_threads()
+
+    def forget_threads(self) -> None:
+        """Reset a forked process, which has none of its parent's threads."""
+        self._tasks: SimpleQueue[_Task] = SimpleQueue()
+        self._idle: list[None] = []
+
+    def give(self, task: _Task) -> None:
+        try:
+            self._idle.pop()
+        except IndexError:
+            threading.Thread(target=self._work, name="attncli", daemon=True).start()
+        self._tasks.put(task)
+
+    def _work(self) -> None:
+        while True:
+            self._tasks.get().run()
+            self._idle.append(None)
+
+
+_POOL = _Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOL.forget_threads)
 
 
 def _help(work: Work[Item], queue: _Queue[Item]) -> int:
