@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from attncli.problem.posing import Rules, pose
 from attncli.referee.judging import check
@@ -60,8 +60,7 @@ def assert_attention(
     >>> import attncli
     >>> attncli.assert_attention([[1.0]], [[2.0]], [[3.0]], [[1.0]])
     """
-    options: dict[str, Any] = dict(rules)
-    problem = pose(query, key, value, **options)
+    problem = pose(query, key, value, **rules)
     report = check(
         actual,
         problem,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,14 +14,13 @@ from attncli.referee.locate import locate
 from attncli.referee.mistakes.table import PRECISION, Mistake
 from attncli.referee.parts import Cases, Question
 from attncli.referee.report import Cause, Diagnosis
-from attncli.referee.search import Search, Searched, follow, needs_of
+from attncli.referee.search import Search, follow, needs_of
 from attncli.referee.tolerance import earned, plain_errors_of
 from attncli.referee.verdict import Errors, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.referee.parts import Case
 
 __all__ = ["diagnose"]
 
@@ -31,7 +29,6 @@ _SINGLE = PRECISIONS["float32"]
 _ALIKE = 0.02
 # As a share of the largest number of the answer.
 _SAYS_NOTHING = 0.25
-_OUTPUTS = ("weights", "lse", "scores", "context")
 
 
 def diagnose(question: Question) -> Diagnosis:
@@ -39,7 +36,8 @@ def diagnose(question: Question) -> Diagnosis:
     findings = locate(question)
     if all(_says_nothing(one.file.values, one.answer) for one in question.outputs.values()):
         return _of_nothing(question, findings)
-    narrow = _narrowed(question)
+    shown = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
+    narrow = question if shown == question.precisions else _judged_in(question, shown)
     stored = None if narrow is question else _stored_wider(narrow, _in_half(narrow))
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
@@ -51,26 +49,21 @@ def diagnose(question: Question) -> Diagnosis:
         search, searched = _searched_by_part(search)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False)
-        searched = replace(searched, causes=searched.causes or (single,))
+        searched = replace(searched, explanations=searched.explanations or (single,))
     search, searched = _beside_nan(narrow, search, searched)
-    causes = searched.causes
+    causes = searched.explanations
     explained = {name for cause in causes for name in cause.outputs}
-    return Diagnosis(
-        explanations=causes,
-        apart=_told_apart_by(question, search.cases, causes),
+    whole = search.cases.whole  # a mistake has one parameter at least
+    few = not causes and whole.comparable and free_numbers(whole, whole.pipe) <= 1
+    return replace(
+        searched,
+        apart=_told_apart(causes),
         findings=findings,
         scope="slices" if search.cases.sliced else "all",
-        tried=searched.tried,
-        complete=searched.complete,
         too_large=search.too_large,
         unexplained=tuple(n for n in narrow.wrong if n not in explained) if causes else (),
-        tells=bool(causes) or (search.tells and _tells(search.cases.whole)),
+        tells=bool(causes) or (search.tells and not few),
     )
-
-
-def _tells(case: Case) -> bool:
-    """Return whether the files show more independent numbers than a mistake has parameters: one."""
-    return not case.comparable or free_numbers(case, case.pipe) > 1
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:
@@ -86,28 +79,30 @@ def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
     """Diagnose files whose numbers are all the same: mistakes are tried alone."""
     searched = Search(question).run(pairs=False)
     finite = any(np.isfinite(found).any() for found in question.files.values())
-    tried = 0 if finite and not searched.causes else max(searched.tried, 1)
-    return Diagnosis(explanations=searched.causes, findings=findings, tried=tried)
+    tried = 0 if finite and not searched.explanations else max(searched.tried, 1)
+    return replace(searched, findings=findings, tried=tried, complete=True)
 
 
 # Rows of NaN, and what is explained beside them.
 
 
-def _beside_nan(question: Question, search: Search, searched: Searched) -> tuple[Search, Searched]:
+def _beside_nan(
+    question: Question, search: Search, searched: Diagnosis
+) -> tuple[Search, Diagnosis]:
     """Explain what is wrong beside rows of NaN by itself, where nothing explains all."""
     rows = _nan_rows(question)
-    if not rows or not all(cause.fails_at for cause in searched.causes):
+    if not rows or not all(cause.fails_at for cause in searched.explanations):
         return search, searched
     rest = _without_rows(question, rows)
     told = nan_rows_told(rows.values(), alone=not rest.wrong)
     if not rest.wrong:
         cause = Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
-        return search, replace(searched, causes=(cause,))
+        return search, replace(searched, explanations=(cause,))
     part, found = _searched_by_part(Search(rest))
-    if not found.causes:
+    if not found.explanations:
         return search, searched
-    causes = (replace(one, conventions=(*one.conventions, told)) for one in found.causes)
-    return part, replace(found, causes=tuple(causes))
+    causes = (replace(one, conventions=(*one.conventions, told)) for one in found.explanations)
+    return part, replace(found, explanations=tuple(causes))
 
 
 def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
@@ -135,11 +130,6 @@ def _nan_rows(question: Question) -> dict[str, Bools]:
 
 
 # Files that are stored in a wider format than their numbers show.
-
-
-def _narrowed(question: Question) -> Question:
-    precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
-    return question if precisions == question.precisions else _judged_in(question, precisions)
 
 
 def _judged_in(question: Question, formats: Mapping[str, Precision]) -> Question:
@@ -208,19 +198,19 @@ def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> C
 # All that is wrong, a part of it, or one output.
 
 
-def _searched_by_part(search: Search) -> tuple[Search, Searched]:
+def _searched_by_part(search: Search) -> tuple[Search, Diagnosis]:
     """Explain all errors, or else the wrong part by itself; first by single mistakes."""
     attempts = [(search, True)]
     if _in_a_part(search):
         part = Search(search.question, by_part=True)
         attempts = [(search, False), (part, False), (search, True), (part, True)]
-    found: dict[Search, Searched] = {}
+    found: dict[Search, Diagnosis] = {}
     for one, pairs in attempts:
         found[one] = _searched_by_output(one, pairs=pairs)
-        causes = found[one].causes
+        causes = found[one].explanations
         if any(map(_is_whole, causes)) or (pairs and causes):
             break
-    return one, replace(sum(found.values(), start=Searched()), causes=causes)
+    return one, replace(sum(found.values(), start=Diagnosis()), explanations=causes)
 
 
 def _is_whole(cause: Cause) -> bool:
@@ -244,16 +234,16 @@ def _in_a_part(search: Search) -> bool:
     return any(not (each[first] and each[-1]) for each in rows)
 
 
-def _searched_by_output(search: Search, *, pairs: bool) -> Searched:
+def _searched_by_output(search: Search, *, pairs: bool) -> Diagnosis:
     """Explain all outputs together, or else each wrong one by itself."""
     question, together = search.question, _searched(search, pairs=pairs)
-    if together.causes or len(question.files) == 1:
+    if together.explanations or len(question.files) == 1:
         return together
     each = (_searched_alone(n, question, pairs=pairs) for n in question.wrong)
     return sum(each, start=together)
 
 
-def _searched_alone(name: str, question: Question, *, pairs: bool) -> Searched:
+def _searched_alone(name: str, question: Question, *, pairs: bool) -> Diagnosis:
     """Explain one output, by causes that keep the right outputs right if there are any."""
     found = _searched(Search(question.about((name,))), pairs=pairs)
     right = tuple(n for n in question.files if n not in question.wrong)
@@ -264,10 +254,12 @@ def _searched_alone(name: str, question: Question, *, pairs: bool) -> Searched:
     # Mistakes in how a file is written spoil no other.
     kept = tuple(
         one
-        for one in found.causes
+        for one in found.explanations
         if all(mistake.writes for mistake in one.conventions) or _fits(one, others, cases)
     )
-    return replace(found, causes=kept or tuple(replace(one, alone=True) for one in found.causes))
+    return replace(
+        found, explanations=kept or tuple(replace(one, alone=True) for one in found.explanations)
+    )
 
 
 def _fits(cause: Cause, question: Question, cases: Cases) -> bool:
@@ -277,11 +269,11 @@ def _fits(cause: Cause, question: Question, cases: Cases) -> bool:
     )
 
 
-def _searched(search: Search, *, pairs: bool) -> Searched:
+def _searched(search: Search, *, pairs: bool) -> Diagnosis:
     """Search in the format of the files, or else in float32, where a softmax may have run."""
     mixed = _may_be_single(search.question)
     exact = search.run(pairs=pairs and not mixed)
-    if exact.causes or not mixed:
+    if exact.explanations or not mixed:
         return exact
     narrow = Search(_judged_in_single(search.question), by_part=search.cases.by_part)
     rounder = narrow.run(pairs=pairs)
@@ -289,32 +281,13 @@ def _searched(search: Search, *, pairs: bool) -> Searched:
         one
         if _fits(one, search.question, search.cases)
         else replace(one, conventions=(*one.conventions, SINGLE))
-        for one in rounder.causes
+        for one in rounder.explanations
     )
-    return exact + replace(rounder, causes=causes)
+    return exact + replace(rounder, explanations=causes)
 
 
-# What would distinguish explanations that make the same numbers.
-
-
-def _told_apart_by(question: Question, cases: Cases, causes: tuple[Cause, ...]) -> str:
-    """Return a sentence about what would distinguish several explanations."""
+def _told_apart(causes: tuple[Cause, ...]) -> str:
     if len(causes) < 2:
         return ""
-    made = []
-    for cause in causes:
-        case = cases.of(needs_of(cause.conventions))[0]
-        pipe = follow(case.pipe, cause.conventions)
-        made.append({} if pipe is None or not case.evaluable else case.outputs(pipe))
-    for name in _OUTPUTS:
-        arrays = [outputs[name] for outputs in made if name in outputs]
-        differ = not any(_alike(one, other) for one, other in combinations(arrays, 2))
-        if name not in question.files and len(arrays) == len(causes) and differ:
-            return f"the {name} of this same problem would distinguish them"
     shows = dict.fromkeys(one.shows for cause in causes for one in cause.conventions)
     return f"they give the same numbers here, but may differ with {' or '.join(shows)}"
-
-
-def _alike(one: Array, other: Array) -> bool:
-    same = one.shape == other.shape
-    return same and np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)

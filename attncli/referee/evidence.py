@@ -165,13 +165,8 @@ class _Attempt:
         explained = {n: self._explains(n, most) for n in self.made}
         if not all(explained[n] or self._was_right(n) for n in self.made):
             return None
-        files = self.case.files
-        rights = {n: self._right(n) for n in files}
-        oddly_wrong = (
-            _odd(files[n], right).any()
-            for n, right in rights.items()
-            if right.shape == files[n].shape
-        )
+        both = [(file, self.case.answers[n]) for n, file in self.case.files.items()]
+        oddly_wrong = (_odd(*one).any() for one in both if one[0].shape == one[1].shape)
         return Fit(
             error=max(float(errors.error.max(initial=0.0)) for errors in self.left.values()),
             rms=max(map(self._share, self.left)),
@@ -188,14 +183,11 @@ class _Attempt:
         """The outputs of the pipeline that were given as files."""
         return {n: self.case.shaped(self.pipe, self.outputs, n) for n in self.case.files}
 
-    def _right(self, name: str) -> Array:
-        return self.case.shaped(self.case.pipe, self.case.right, name)
-
     def before(self, name: str) -> Errors | None:
         """Return the errors beside the right answer; None where the shapes differ."""
         known = self.case.errors
         if name not in known:
-            found, right = self.case.files[name], self._right(name)
+            found, right = self.case.files[name], self.case.answers[name]
             output = self.question.outputs[name]
             block = None if output.errors is None else output.errors.stretch
             tolerance = output.tolerance if block is None else block.tolerance
@@ -265,7 +257,7 @@ class _Attempt:
 
     def _share(self, name: str) -> float:
         """Return the root mean square of the errors left in wrong numbers, in tolerances."""
-        errors, found, right = self.left[name], self.case.files[name], self._right(name)
+        errors, found, right = self.left[name], self.case.files[name], self.case.answers[name]
         if self.pipe.codes and errors.tolerance.rms:
             return errors.rms / errors.tolerance.rms
         if right.shape == found.shape:
@@ -279,7 +271,7 @@ class _Attempt:
         return root_mean_square(np.where(errors.error == 0, 0, shares))
 
     def _bits(self, name: str) -> float:
-        left, found, right = self.left[name], self.case.files[name], self._right(name)
+        left, found, right = self.left[name], self.case.files[name], self.case.answers[name]
         # A pipeline that may round far worse, but leaves no more than the right one may, is no less
         # evident. Rounded factors leave the roundings of the weights, which nobody knows.
         least = self.question.outputs[name].tolerance.rms or 0.0

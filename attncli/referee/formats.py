@@ -87,12 +87,8 @@ class Precision:
 
     def holds(self, array: Array) -> bool:
         """Return whether rounding leaves numbers as they are."""
-        return all(self._keeps(widen(part, np.float64)) for part in parts(array, _PART))
-
-    def _keeps(self, array: Array) -> bool:
-        with np.errstate(over="ignore"):
-            rounded = self.rounded(array.astype(np.float32))
-        return np.array_equal(rounded, array, equal_nan=True)
+        wide = (widen(part, np.float64) for part in parts(array, _PART))
+        return all(np.array_equal(self.stored(part), part, equal_nan=True) for part in wide)
 
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""

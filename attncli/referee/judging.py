@@ -25,7 +25,7 @@ from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.formats import Array, File, may_be_single, short_of
 from attncli.referee.parts import Question, Work
 from attncli.referee.report import CheckReport, Tolerance
-from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
+from attncli.referee.swamped import swamped_queries, with_the_answer, without
 from attncli.referee.verdict import compare, verdict_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def check(
     left_out = None if tolerances else swamped_queries(exact, files)
     unjudged = ""
     if left_out is not None:
-        exact, unjudged = without(exact, left_out), told(exact, left_out)
+        exact, unjudged = without(exact, left_out)
     answers = _answers(exact, files, averaged=average_heads, threads=threads)
     if left_out is not None:
         files = with_the_answer(exact, files, answers, left_out)
@@ -227,7 +227,6 @@ def _files(
     inputs: list[Array],
     printed: Mapping[str, str],
 ) -> dict[str, File]:
-    """Return the files with the formats that their numbers and the inputs show."""
     single = may_be_single(inputs, problem.dtype)
     arrays = {name: _in_one_axis(name, given, problem) for name, given in named.items()}
     return {
@@ -278,7 +277,6 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
 
 
 def _given(rtol: object, atol: object, names: Collection[str]) -> dict[str, Tolerance]:
-    """Return the tolerances that the user gives, by output."""
     found: dict[str, dict[str, float]] = {}
     for argument, given in (("rtol", rtol), ("atol", atol)):
         each = given if isinstance(given, Mapping) else dict.fromkeys(names, given)

@@ -88,7 +88,6 @@ def _row_name(problem: Problem, rows: Bools) -> str:
 
 
 def _entries(rows: Bools) -> Iterator[str]:
-    """Say which batch entries and heads are wrong, if others are right."""
     for axis, one, several in ((0, "batch entry", "batch entries"), (1, "head", "heads")):
         bad = np.flatnonzero(rows.any(axis=tuple({0, 1, 2} - {axis})))
         if 0 < bad.size < rows.shape[axis]:
@@ -97,7 +96,6 @@ def _entries(rows: Bools) -> Iterator[str]:
 
 
 def _kind_of_rows(rows: Bools, counts: Array, keys: int) -> Iterator[str]:
-    """Say which kind of query is wrong, if only one kind is."""
     kinds = {
         "queries that see no key": counts == 0,
         "queries that see one key": counts == 1,

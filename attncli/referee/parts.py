@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.errors.text import places
 from attncli.referee.formats import FLOAT64, Array, Bools, Precision
 from attncli.referee.pipeline import LEAST_SEEN, USUAL_FILL, FileFacts, Pipeline, pipeline_of
 from attncli.referee.run import WHOLE, Memory, Outputs, Part, Run, evaluate
 from attncli.referee.verdict import Errors, canonical
+from attncli.referee.wording import span_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -218,6 +218,11 @@ class Case:
                 made = {**made, name: np.where(own[..., None], np.nan, made[name])}
         return made
 
+    @cached_property
+    def answers(self) -> dict[str, Array]:
+        """The right outputs in the axes of the files."""
+        return {name: self.shaped(self.pipe, self.right, name) for name in self.files}
+
     def shaped(self, pipe: Pipeline, outputs: Outputs, name: str) -> Array:
         """Return an output in the axes of the case's files."""
         return pipe.axes(self.problem, name, outputs[name]) if self.whole else outputs[name]
@@ -231,8 +236,7 @@ class Case:
     def comparable(self) -> bool:
         """Whether it can be evaluated, and its files have the shapes of the outputs."""
         return self.evaluable and all(
-            self.shaped(self.pipe, self.right, name).shape == file.shape
-            and bool(np.isfinite(file).any())
+            self.answers[name].shape == file.shape and bool(np.isfinite(file).any())
             for name, file in self.files.items()
         )
 
@@ -242,10 +246,8 @@ class Case:
         if self.whole:
             return ""
         batch, head, rows = self.part
-        where = dict(zip(("batch", "head"), self.problem.layout.place(batch, head), strict=True))
-        start, stop = rows or (0, self.problem.shape[2])
-        words = f"queries {start} to {stop - 1}" if stop - start > 1 else f"query {start}"
-        return ", ".join([*places(where), words])
+        place = self.problem.layout.place(batch, head)
+        return span_text(place, rows or (0, self.problem.shape[2]))
 
 
 class Cases:

@@ -220,12 +220,11 @@ def pipeline_of(
         terms["bias"] = table(widen(problem.bias, np.float64))
     if problem.alibi_slopes is not None:
         terms["alibi"] = alibi(problem.alibi_slopes, visible.offsets)
-    value = None if problem.value is None else widen(problem.value, np.float64)
     return Pipeline(
         problem=problem,
         query=widen(problem.query, np.float64),
         key=widen(problem.key, np.float64),
-        value=value,
+        value=_wide(problem.value),
         rope=problem.rope,
         query_positions=np.array(visible.offsets)[:, None] + np.arange(queries),
         key_positions=np.arange(keys)[None],

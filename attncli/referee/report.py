@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -135,12 +135,23 @@ class Diagnosis:
     apart: str = ""  # how to distinguish several explanations
     findings: tuple[str, ...] = ()  # sentences about where the errors are
     scope: Literal["all", "slices"] = "all"  # slices: parts of a large problem were tried
-    tried: int  # mistakes and pairs
+    tried: int = 0  # mistakes and pairs
     complete: bool = True  # False where the time limit came first
     too_large: tuple[str, ...] = ()  # mistakes that were not tried on a problem of this size
     unexplained: tuple[str, ...] = ()  # wrong outputs without explanation, where others have one
     # False where the output has no more independent numbers than a mistake has free parameters.
     tells: bool = True
+
+    def __add__(self, other: Diagnosis) -> Diagnosis:
+        """Return what two searches found."""
+        return replace(
+            self,
+            explanations=self.explanations + other.explanations,
+            findings=self.findings + other.findings,
+            tried=self.tried + other.tried,
+            complete=self.complete and other.complete,
+            too_large=self.too_large + other.too_large,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -241,7 +241,6 @@ def evaluate(
 
 
 def _stages(run: Run, *, fold: bool) -> dict[str, Array]:
-    """Return the result of each step from the product to the scores."""
     pipe = run.pipe
     if fold and pipe.order[0] == "scale" and pipe.score != "additive":
         return _steps(run, _product(run, fold=True), pipe.order[1:])
@@ -264,7 +263,6 @@ def _steps(run: Run, scores: Array, order: Sequence[str]) -> dict[str, Array]:
 
 
 def _product(run: Run, *, fold: bool = False) -> Array:
-    """Return Q Kᵀ, or another score function, unscaled."""
     pipe, precision = run.pipe, run.precision
     query, key = run.operand("query"), run.operand("key")
     if pipe.score == "additive":

@@ -7,7 +7,6 @@ is a number of units. So identical calls try the same mistakes and give the same
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ from attncli.referee.mistakes import TABLE
 from attncli.referee.mistakes import table as stages
 from attncli.referee.options import together
 from attncli.referee.parts import MOST_CELLS, Cases
-from attncli.referee.report import Cause
+from attncli.referee.report import Cause, Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case, Question
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Search", "Searched", "follow", "needs_of"]
+__all__ = ["Search", "follow", "needs_of"]
 
 Group = tuple["Mistake", ...]
 Found = list[tuple[Fit, Group]]
@@ -65,19 +64,6 @@ _LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}
 _BESIDE_A_SCALE = ("_ignored", "_missing", "_inverted", "causal_top_left", "causal_bottom_right")
 # Bytes of the largest array from which glibc learns to keep freed memory.
 _MEMORY = 2**25 - 2**16
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The result of one search, or of several together."""
-
-    causes: tuple[Cause, ...] = ()
-    tried: int = 0  # mistakes and pairs
-    complete: bool = True  # False where the limit came first
-
-    def __add__(self, other: Searched) -> Searched:
-        complete = self.complete and other.complete
-        return Searched(self.causes + other.causes, self.tried + other.tried, complete)
 
 
 def needs_of(group: Group) -> frozenset[str]:
@@ -117,9 +103,10 @@ class Search:
         # this one it keeps them.
         np.empty(_MEMORY, np.uint8)
 
-    def run(self, *, pairs: bool = True) -> Searched:
+    def run(self, *, pairs: bool = True) -> Diagnosis:
         """Search for causes; with ``pairs`` also for two mistakes together."""
-        return Searched(self._causes(pairs=pairs), self.tried, self.complete)
+        causes = self._causes(pairs=pairs)
+        return Diagnosis(explanations=causes, tried=self.tried, complete=self.complete)
 
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
         """Return the best causes that hold in all parts of the problem, or else the best ones."""
@@ -140,7 +127,6 @@ class Search:
         return first
 
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
-        """Yield the groups of each kind that explain the files."""
         one = self._one
         if one and all(map(_of_kernels, one)):
             one = one + [item for item in self._fitted if item[1][0].stage in _LIKE_BLOCKS]
@@ -168,7 +154,6 @@ class Search:
     # Which of several explanations are told.
 
     def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
-        """Yield the best causes, then the best of the others, and so on."""
         while found:
             best = self._best_of(found)
             yield tuple(self._cause(*item) for item in best)
@@ -253,13 +238,12 @@ class Search:
 
     @cached_property
     def _one(self) -> Found:
-        """The single mistakes that explain the files."""
-        groups = self._cheapest_first((one,) for one in self._able if not one.stage.late)
-        rest = iter(groups)
-        soon = self._explain(rest, BITS_FOR_ONE, until=self.work.spent + _SOON * self.work.left)
-        if not soon and self.work.spent > _SOON * self.work.most:
+        rest = iter(self._cheapest_first((one,) for one in self._able if not one.stage.late))
+        soon = self.work.spent + _SOON * self.work.left
+        found = self._explain(rest, BITS_FOR_ONE, until=soon)
+        if not found and self.work.spent > _SOON * self.work.most:
             _ = self._fitted  # the work may not suffice for all
-        return soon + self._explain(rest, BITS_FOR_ONE)
+        return found + self._explain(rest, BITS_FOR_ONE)
 
     @cached_property
     def _late(self) -> Found:
@@ -289,7 +273,6 @@ class Search:
         )
 
     def _two(self, *, like_a_scale: bool) -> Found:
-        """Return the pairs that explain the files."""
         found: Found = []
         # Pairs that share no mistake hardly ever make the same numbers.
         halves: set[Mistake] = set()
@@ -325,7 +308,6 @@ class Search:
         return self._explain([(one,) for one in made], BITS_FOR_FITTED)
 
     def _scaled_beside(self) -> Found:
-        """Return the mistakes that explain the files together with a fitted scale."""
         case, groups = self.cases.of(frozenset())[0], []
         for one in self._able:
             if one.name.endswith(_BESIDE_A_SCALE) and (pipe := self._pipe((one,))) is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Bools, File
     from attncli.referee.run import Run
 
-__all__ = ["swamped_queries", "told", "with_the_answer", "without"]
+__all__ = ["swamped_queries", "with_the_answer", "without"]
 
 # If neighbouring numbers are farther apart than this, scores carry no information.
 _TOO_FAR = 0.5
@@ -55,7 +55,6 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
 
 
 def _highest_seen(problem: Problem) -> Array:
-    """Return the largest bias of the keys that each query sees."""
     if not problem.visible.hides:
         return np.asarray(np.max(np.asarray(problem.bias), axis=-1), np.float64)
     pipe = pipeline_of(problem)
@@ -66,9 +65,16 @@ def _highest_seen(problem: Problem) -> Array:
     return by_query(pipe, problem.shape[1], highest)
 
 
-def without(problem: Problem, swamped: Bools) -> Problem:
-    """Return the problem with these queries fully masked."""
-    return replace(problem, bias=np.where(swamped[..., None], -np.inf, np.asarray(problem.bias)))
+def without(problem: Problem, swamped: Bools) -> tuple[Problem, str]:
+    """Return the problem with these queries fully masked, and a sentence that says why."""
+    everywhere = np.broadcast_to(swamped, problem.shape[:3])
+    some = int(np.count_nonzero(everywhere))
+    are = "is" if some == 1 else "are"
+    bias = np.where(swamped[..., None], -np.inf, np.asarray(problem.bias))
+    return replace(problem, bias=bias), (
+        f"{some} of {counted(everywhere.size, 'query', 'queries')} {are} not judged: the bias of "
+        "all their keys is so large that the scores lose digits; hide keys with −inf instead"
+    )
 
 
 def with_the_answer(
@@ -87,14 +93,3 @@ def with_the_answer(
         joined = problem.layout.join(kept) if name == "context" else kept
         made[name] = replace(file, values=joined.reshape(file.values.shape))
     return made
-
-
-def told(problem: Problem, swamped: Bools) -> str:
-    """Return the sentence that says how many queries are not judged, and why."""
-    everywhere = np.broadcast_to(swamped, problem.shape[:3])
-    some = int(np.count_nonzero(everywhere))
-    are = "is" if some == 1 else "are"
-    return (
-        f"{some} of {counted(everywhere.size, 'query', 'queries')} {are} not judged: the bias of "
-        "all their keys is so large that the scores lose digits; hide keys with −inf instead"
-    )

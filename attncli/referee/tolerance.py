@@ -266,7 +266,6 @@ def root_mean_square(numbers: Array) -> float:
 
 
 def _typical_size(run: Run, exact: Outputs, name: str) -> float:
-    """Return the size of a typical element of an output."""
     sizes = np.abs(exact[name])
     if name == "context" and run.pipe.value is not None:
         sizes = _context_sizes(run, exact["weights"])

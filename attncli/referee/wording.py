@@ -16,48 +16,50 @@ if TYPE_CHECKING:
         Cause,
         CheckReport,
         Diagnosis,
-        Place,
         Stretch,
         Tolerance,
         Verdict,
     )
 
-__all__ = ["report_lines"]
+__all__ = ["report_lines", "span_text"]
 
 # Explanations, and names of mistakes that were not tried, that a report shows; JSON has all.
 _SHOWN = 5
-# The errors that these leave are the roundings of a narrower format.
-_ROUNDED = ("computed_in_half", "computed_in_float32")
 
 
 def report_lines(report: CheckReport) -> Iterator[str]:
     """Yield the whole report: verdicts, diagnosis, and the numbers that they rest on."""
     diagnosis = report.told_diagnosis
+    behind = {}
     for verdict in report.verdicts:
         headline, *numbers = _verdict_lines(verdict, report)
         yield headline
-        yield from numbers if _before_diagnosis(verdict, diagnosis) else ()
+        if diagnosis is None or verdict.tolerance is None or verdict.passed:
+            yield from numbers
+        else:
+            behind[verdict.name] = numbers
     if report.unjudged:
         yield report.unjudged
     if diagnosis is None:
         return
     yield ""
     yield from _diagnosis_lines(diagnosis, report)
-    for verdict in report.verdicts:
-        if not _before_diagnosis(verdict, diagnosis):
-            yield f"numbers of {verdict.name}"
-            yield from list(_verdict_lines(verdict, report))[1:]
+    for name, numbers in behind.items():
+        yield f"numbers of {name}"
+        yield from numbers
 
 
-def _before_diagnosis(verdict: Verdict, diagnosis: Diagnosis | None) -> bool:
-    return diagnosis is None or verdict.tolerance is None or verdict.passed
+def span_text(place: tuple[int | None, int | None], span: tuple[int, int]) -> str:
+    """Return ``batch 0, head 2, queries 3 to 9``."""
+    first, last = span[0], span[1] - 1
+    rows = f"query {first}" if first == last else f"queries {first} to {last}"
+    return ", ".join([*places(dict(zip(("batch", "head"), place, strict=True))), rows])
 
 
 # What was measured.
 
 
 def _verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
-    """Yield a headline, then indented lines of numbers."""
     yield f"{verdict.name}: {verdict.word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
         yield from _misshapen_lines(verdict)
@@ -72,8 +74,10 @@ def _verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
         judged = " that is judged" if report.unjudged else ""
         yield f"  every number{judged} equals the answer"
     else:
-        where = verdict.largest.text(verdict.name)
-        yield f"  largest error {_number(verdict.largest)} at {where}"
+        place, where = verdict.largest, verdict.largest.text(verdict.name)
+        error = f"{place.error:.3g}" if math.isfinite(place.error) else "not finite"
+        numbers = f"file {place.found:.7g}, answer {place.answer:.7g}"
+        yield f"  largest error {error} ({numbers}) at {where}"
     relative = verdict.largest_relative
     # Beside an answer near 0 it says little; NaN has been told of.
     if relative is not None and math.isfinite(relative.error) and not verdict.passed:
@@ -125,16 +129,9 @@ def _tolerance_line(tolerance: Tolerance) -> str:
 
 
 def _stretch_line(stretch: Stretch) -> str:
-    first, behind = stretch.queries
-    rows = f"query {first}" if behind - first == 1 else f"queries {first} to {behind - 1}"
-    where = ", ".join([*places({"batch": stretch.batch, "head": stretch.head}), rows])
+    where = span_text((stretch.batch, stretch.head), stretch.queries)
     most = stretch.tolerance.rms
     return f"  a part by itself: rms error {stretch.rms:.3g} (at most {most:.3g}) at {where}"
-
-
-def _number(place: Place) -> str:
-    error = f"{place.error:.3g}" if math.isfinite(place.error) else "not finite"
-    return f"{error} (file {place.found:.7g}, answer {place.answer:.7g})"
 
 
 # Why.
@@ -226,10 +223,8 @@ def _explanation_lines(cause: Cause) -> Iterator[str]:
         fails = "it does not explain everything: it fails at"
         yield f"    {only if cause.right_there else fails} {cause.fails_at}, for example"
     where = "elsewhere " if cause.fails_at and not cause.right_there else ""
-    left = f"    remaining error {where}in {', '.join(cause.outputs)}: {cause.error:.3g}"
-    if cause.conventions[-1].name in _ROUNDED:
-        left += ", by rounding"
-    yield left + (", as large as its roundings" if cause.roughly else "")
+    size = ", as large as its roundings" if cause.roughly else ""
+    yield f"    remaining error {where}in {', '.join(cause.outputs)}: {cause.error:.3g}{size}"
 
 
 def _reproduced(cause: Cause) -> str:

@@ -44,7 +44,7 @@ def other_shape(case: Case) -> Mistake | None:
     cuts: dict[str, _Cut] = {}
     words, missing = [], []
     for name, file in case.files.items():
-        right = case.shaped(case.pipe, case.right, name)
+        right = case.answers[name]
         layout = case.problem.layout
         rows = layout.weight_axes + ("s" if name == "lse" else "sk")
         letters = (layout.axes if name == "context" else rows)[-right.ndim :]

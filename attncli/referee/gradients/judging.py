@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
     from attncli.referee.formats import File
-    from attncli.referee.report import CheckReport, Diagnosis, Tolerance
+    from attncli.referee.report import CheckReport, Tolerance
 
 __all__ = ["with_gradients"]
 
@@ -74,7 +74,7 @@ def with_gradients(
         from attncli.referee.gradients.search import diagnose  # noqa: PLC0415 - of wrong ones
 
         own = diagnose(model, found, time_limit)
-        diagnosis = own if diagnosis is None else _both(diagnosis, own)
+        diagnosis = own if diagnosis is None else diagnosis + own
     values = {name: file.values for name, file in files.items()}
     return replace(
         report,
@@ -95,17 +95,6 @@ def _model(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -
     }
     rows = np.zeros(problem.shape[:3]) if dlse is None else dlse
     return model_of(problem, dcontext, rows[..., None], outputs)
-
-
-def _both(one: Diagnosis, other: Diagnosis) -> Diagnosis:
-    return replace(
-        one,
-        explanations=one.explanations + other.explanations,
-        findings=one.findings + other.findings,
-        tried=one.tried + other.tried,
-        complete=one.complete and other.complete,
-        too_large=one.too_large + other.too_large,
-    )
 
 
 def _earned(
