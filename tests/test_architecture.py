@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
@@ -153,45 +154,48 @@ def test_a_module_keeps_the_habits(path: Path) -> None:
     assert "stdout" not in attributes or room in {"cli", "save"}
 
 
-# --- what a module hands out -------------------------------------------------------------------
-
-
-def handed_out(path: Path) -> set[str]:
-    """Return the names in a module's ``__all__``."""
-    for node in tree(path).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return set(ast.literal_eval(node.value))
-    return set()
-
+# --- what a module defines ---------------------------------------------------------------------
 
 MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in FILES}
 MODULES = {name.removesuffix(".__init__"): path for name, path in MODULES.items()}
 
 
-def test_what_is_imported_is_handed_out() -> None:
-    missing = {
+def defined(path: Path) -> set[str]:
+    """Return the names that a module defines, or that a package hands out in ``__all__``."""
+    names, body = set(), tree(path).body
+    guarded = [node for test in body if isinstance(test, ast.If) for node in test.body]
+    for node in (*body, *guarded):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            stored = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+            names |= {name.id for name in stored if isinstance(name.ctx, ast.Store)}
+            if any(name.id == "__all__" for name in stored):
+                names |= set(ast.literal_eval(node.value))
+    return names
+
+
+def test_what_is_imported_is_defined_there_and_public() -> None:
+    found = {
         f"{node.module}.{alias.name}"
         for path in FILES
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.module in MODULES
         for alias in node.names
-        if alias.name not in handed_out(MODULES[node.module])
+        if re.match("_(?!_)", alias.name) or alias.name not in defined(MODULES[node.module])
     }
-    assert missing - set(MODULES) <= {"attncli.ISSUES", "attncli.DOCUMENTATION"}
+    assert found - set(MODULES) == set()
 
 
-def test_what_is_handed_out_is_taken() -> None:
-    """Each name of an ``__all__`` stands in another file of the package or of its tests."""
+def test_every_function_is_used() -> None:
+    """The name of each function and class that no decorator registers stands somewhere else."""
     files = [*FILES, *(ROOT / "tests").rglob("*.py")]
-    words = {path: set(re.findall(r"\w+", path.read_text(encoding="utf-8"))) for path in files}
-    idle = {
-        (module, name)
-        for module, path in MODULES.items()
-        if path.name != "__init__.py"
-        for name in handed_out(path)
-        if not any(name in found for other, found in words.items() if other != path)
-    }
-    assert idle == set()
+    words = Counter(w for p in files for w in re.findall(r"\w+", p.read_text(encoding="utf-8")))
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    nodes = [node for path in FILES for node in tree(path).body if isinstance(node, kinds)]
+    lazy = {"__getattr__", "__dir__"}  # called by Python
+    plain = {node.name for node in nodes if not node.decorator_list} - lazy
+    assert {name for name in plain if words[name] < 2} == set()
 
 
 def test_the_map_for_contributors_names_every_room() -> None:

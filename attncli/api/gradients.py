@@ -16,8 +16,6 @@ from attncli.problem.posing import RULES, Rules, pose
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Gradients", "gradients"]
-
 Array = npt.NDArray[Any]
 
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["Watched"]
-
 _NAMES = ("query", "key", "value")
 
 

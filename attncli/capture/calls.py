@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from attncli.capture.backward import Watched
 
-__all__ = ["Call", "mask_entries"]
-
 
 @dataclass(eq=False)
 class Call:

@@ -13,8 +13,6 @@ from attncli.save.files import whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["on_cpu", "size_of", "write"]
-
 # The key of the metadata under which a dump holds JSON: options, layer, call, module, tokens.
 _METADATA = "attncli"
 # The format's names of the dtypes, from its documentation.

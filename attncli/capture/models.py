@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from attncli.capture.recorder import Captured
 
-__all__ = ["run_model"]
-
 _INSTALL = "pip install 'attncli[torch]' installs PyTorch and Transformers"
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["name_of", "running", "watched_modules"]
-
 
 class _Stack(threading.local):
     def __init__(self) -> None:

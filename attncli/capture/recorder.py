@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from attncli.capture.calls import Call
 
-__all__ = ["Captured", "capture"]
-
 
 class Captured:
     """What a block has recorded so far.

@@ -20,8 +20,6 @@ from attncli.capture.backward import Watched
 from attncli.capture.calls import Call, mask_entries
 from attncli.capture.modules import running
 
-__all__ = ["wrapped_doors"]
-
 Report = Callable[[Call], None]
 Say = Callable[[str], None]
 Wanted = Callable[[], bool]

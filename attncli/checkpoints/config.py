@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from attncli.errors.names import Pairing
 
-__all__ = ["LayerConfig", "Settings", "layer_config", "models"]
-
 Options = dict[str, Any]
 
 SLIDING = "sliding_attention"

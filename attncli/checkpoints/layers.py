@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from attncli.checkpoints.names import Layer
 
-__all__ = ["Widths", "choose_layer", "layer_widths", "read_layer"]
-
 Array = npt.NDArray[Any]
 _LISTED = 4
 # Names that a user who looks for a layer wants to see first.

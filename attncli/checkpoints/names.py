@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-__all__ = ["Layer", "another_kind", "find_layers", "stored_table"]
-
 # Members that attncli does not apply. Under a prefix such as attn, so are all unknown members.
 _NOT_APPLIED = (
     *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from attncli.checkpoints.config import Settings
 
-__all__ = ["Rotary", "rope_options", "scaled_frequencies"]
-
 Frequencies: TypeAlias = "npt.NDArray[np.float64]"
 
 # Turns of a pair within the trained length: above, its frequency stays; below, it is divided by the

@@ -11,8 +11,6 @@ from attncli.cli.options import ScreenOptions
 from attncli.cli.terminal import advice, note, print_text
 from attncli.errors import UsageError
 
-__all__ = ["capture"]
-
 
 def layer_list(text: str) -> frozenset[int]:
     """Read layers: a list (0,3) or a range (0:4, without 4)."""

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
     from attncli.view.dumps import Judged
 
-__all__ = ["CheckOptions", "check"]
-
 _JUDGED = (*OUTPUTS, *GRADIENTS)
 
 

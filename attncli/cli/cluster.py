@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from attncli.numerics.indices import Picked
     from attncli.summaries.maps import Maps
 
-__all__ = [
-    "ClusterOptions",
-    "compute_lazily",
-    "judge_blocks",
-    "lazy_maps",
-    "map_files",
-]
-
 # Bytes of inputs of Zarr: of more, nothing is taken into memory whole.
 _MOST_HELD = 1 << 28
 # Bytes of an input that is sent to a cluster with the work; a larger one goes through a file.

@@ -16,8 +16,6 @@ from attncli.cli.declaring import HEADINGS, RUN, Declared, Options, one_of
 from attncli.cli.terminal import print_text
 from attncli.errors import UsageError
 
-__all__ = ["COMMANDS", "build", "usage_error"]
-
 COMMANDS = ("compute", "heatmap", "explain", "check", "merge", "info", "capture")
 _PROJECT = f"\b\nDocumentation: {DOCUMENTATION}\nQuestions and mistakes: {ISSUES}"
 

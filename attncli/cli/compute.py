@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from attncli.problem.result import Attention
     from attncli.view.limits import Limits
 
-
-__all__ = ["ComputeOptions", "compute"]
-
 # Above this number of cells, only the rows that tables show are computed.
 _WHOLE_CELLS = 4_000_000
 

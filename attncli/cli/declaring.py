@@ -11,13 +11,6 @@ from attncli.errors import UsageError
 from attncli.errors.names import gradient_name
 from attncli.errors.text import did_you_mean
 
-__all__ = [
-    "HEADINGS", "JUDGING", "LABELS", "LIST", "MOST_USED", "PICTURE", "RULES", "RUN", "SCORES",
-    "SELF", "SHAPES", "SHOWN", "Declared", "Options", "Rule",
-    "argument", "between", "by_name", "count", "list_of", "number",
-    "number_option", "one_of", "option", "switch",
-]  # fmt: skip
-
 # The headings of the help, and what stands for the value of an option.
 MOST_USED = "Most used"
 RULES = "Which keys a query sees"

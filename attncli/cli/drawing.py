@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from attncli.view.page import Map
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["figure_kind", "refuse_unknown_map", "write_figure", "write_page"]
-
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
 _FORMATS: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
     from attncli.view.dumps import Judged
 
-__all__ = ["dump_files", "judge_it", "of_one_file", "options_of", "tell_all"]
-
 # Files of a folder that can hold inputs and outputs together.
 _ENDINGS = {".npz", ".safetensors"}
 # An output of the file itself: #out, or weights=#w.

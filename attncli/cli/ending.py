@@ -22,17 +22,6 @@ import time
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-__all__ = [
-    "MISMATCH",
-    "READER_GONE",
-    "WRONG",
-    "SignalError",
-    "leave",
-    "open_closed_streams",
-    "stop_at_once",
-    "stop_cleanly",
-]
-
 MISMATCH, WRONG, READER_GONE = 1, 2, 141
 
 # Windows has no SIGHUP.

@@ -20,8 +20,6 @@ from attncli.errors.text import json_text
 if TYPE_CHECKING:
     from attncli.explanation.data import Explanation
 
-__all__ = ["explain"]
-
 # Keys that get a line by default, and the most that JSON holds by default.
 _USUAL, _MOST_UNASKED = 12, 1000
 

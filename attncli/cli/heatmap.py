@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from attncli.view.page import Patches
     from attncli.view.pictures.picture import Look, Picture
 
-__all__ = ["HeatmapOptions", "heatmap"]
-
 # Longer titles take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
 # Inches of a side, and how they are written.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.loading.info import FileInfo
     from attncli.view.info import LayerInfo
 
-__all__ = ["info"]
-
 
 class InfoOptions(Formatted, ScreenOptions):
     """Which files, and how they are told."""

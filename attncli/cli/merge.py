@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["merge"]
-
 # What `attncli.capture` and others call the context.
 _CONTEXT = ("context", "out")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attncli.gather import Finished
     from attncli.summaries.words import Words
 
-__all__ = ["merged"]
-
 _OF_WORDS = "subwords joined (summed over keys, averaged over queries)"
 
 

@@ -29,12 +29,6 @@ from attncli.errors.text import quoted, whole_number
 from attncli.numerics.indices import Indices, Picked, indices_in
 from attncli.problem.layout import LAYOUTS
 
-__all__ = [
-    "ONES", "AverageOptions", "DigitsOptions", "Formatted", "GradientOptions", "MergeOptions",
-    "PickOneOptions", "PickOptions", "ProblemOptions", "QuestionOptions", "ScreenOptions",
-    "ShardOptions",
-]  # fmt: skip
-
 # Stands for the gradient of the sum of all numbers of the context.
 ONES = "ones"
 

@@ -41,17 +41,6 @@ if TYPE_CHECKING:
     # Outputs, inputs and gradients, by name; None of what is not held in memory.
     Arrays: TypeAlias = Mapping[str, npt.NDArray[Any] | None]
 
-__all__ = [
-    "Arrays",
-    "OutputOptions",
-    "Request",
-    "Save",
-    "Summaries",
-    "save_of",
-    "streamed",
-    "write",
-]
-
 _Part = TypeVar("_Part", "HeadStats", "TopKeys")
 # An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.summaries.maps import Computed, Given
 
-__all__ = [
-    "Asked", "ask", "ask_or_join", "computed", "finished_only", "gathered", "given_maps",
-    "gradients", "layers_of", "maps_of", "upstream_of",
-]  # fmt: skip
-
 
 class Asked(NamedTuple):
     """The part of a problem that was picked, the whole of it, and what the files say."""

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
     from attncli.view.limits import Depth, Limits
 
-__all__ = [
-    "advice", "binary_stdout", "is_terminal", "limits", "note", "piped_in", "print_document",
-    "print_parts", "print_text", "progress_bar", "say", "say_defect", "say_error", "say_system",
-]  # fmt: skip
-
 # Columns: Rich folds at the console's width, and a pipe has none.
 _NO_WIDTH = 1_000_000
 # Characters: a name in a file may have millions; two paths and a sentence have not.

@@ -23,8 +23,6 @@ from attncli.problem.shards import ARRAY_AXES
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["as_lazy", "attention"]
-
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 Place = tuple[int, ...]

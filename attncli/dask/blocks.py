@@ -17,8 +17,6 @@ from attncli.problem.shards import placed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Block", "block_outputs", "merged", "weights_of"]
-
 Array = npt.NDArray[Any]
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.report import CheckReport
 
-__all__ = ["Block", "blocks_of", "check"]
-
 # Numbers of query and context in a block: 16 MB of each in float64.
 _NUMBERS = 1 << 21
 

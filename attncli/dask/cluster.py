@@ -17,8 +17,6 @@ from attncli import __version__
 from attncli.errors import AttnError, InputError, UsageError
 from attncli.errors.text import first_few
 
-__all__ = ["computed", "mapped", "running"]
-
 Told = Callable[[int, int], None] | None
 # Seconds for the scheduler to answer, and for all workers together.
 _PATIENCE = 6

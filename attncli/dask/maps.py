@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     import dask.array as da
 
-__all__ = ["LazyMaps"]
-
 
 class LazyMaps(Maps):
     """Maps of lazy arrays (B, H, L, S): what is drawn, and the scores that tell hidden keys.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     import dask.array as da
 
-__all__ = ["stored"]
-
 
 def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[Any]:
     """Return what, once computed, has written lazy arrays into a folder.

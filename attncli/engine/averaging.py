@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attncli.engine import Progress
     from attncli.problem.problem import Problem
 
-__all__ = ["average_weights", "refuse_without_heads"]
-
 # Weights of one head that are held at once, but for so many queries at least.
 _HELD, _LEAST_ROWS = 2**22, 256
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["backward"]
-
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Queries of a block and keys of a tile: two tiles of a megabyte in float32.

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from attncli.engine.plan import Tiling
     from attncli.engine.score_rules import Place
 
-__all__ = ["Block", "OnlineSoftmax", "attend_block"]
-
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 

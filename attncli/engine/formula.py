@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from attncli.engine.score_rules import Place
     from attncli.problem.problem import Problem
 
-__all__ = ["attend_part"]
-
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["gradients_of", "of_shape"]
-
 Array = npt.NDArray[Any]
 
 

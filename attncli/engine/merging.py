@@ -13,8 +13,6 @@ from attncli.problem.result import Attention
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["merge"]
-
 Array = npt.NDArray[Any]
 
 

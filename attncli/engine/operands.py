@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attncli.engine.score_rules import Place
     from attncli.problem.problem import Problem, Rope
 
-__all__ = ["NotFiniteError", "Operands", "prepare", "refuse_scores", "rotated"]
-
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Squares that are smaller may have lost digits.

@@ -13,8 +13,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Scratch", "row_sums", "weighted_sum"]
-
 Array = npt.NDArray[Any]
 
 # Bytes of a cache line: products are faster if their operands begin at one.

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = [
-    "FEW_QUERIES",
-    "SCORES_OF_SHORT_HEAD",
-    "Tiling",
-    "formula_parts",
-    "is_serial",
-    "is_tiled",
-    "repays_threads",
-    "suits_formula",
-    "tiled_parts",
-    "tiling_of",
-]
-
 Span = tuple[int, int]
 
 # Measured (docs/design/engine.md). Scores that the formula computes at a time: half a megabyte in

@@ -13,8 +13,6 @@ from attncli.engine.operands import NotFiniteError
 if TYPE_CHECKING:
     from attncli.engine.flash import Block, OnlineSoftmax
 
-__all__ = ["HIGHEST_UNSHIFTED", "NEGLIGIBLE", "loses_digits"]
-
 Array = npt.NDArray[Any]
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)

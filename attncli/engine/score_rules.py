@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = [
-    "Place",
-    "add_rules",
-    "hidden_as_infinity",
-    "hiding_parts",
-    "log_denominator",
-    "seen_at",
-    "share_beside_sinks",
-]
-
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Span = tuple[int, int]

@@ -13,8 +13,6 @@ from attncli.errors.text import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["by_known_names", "completed", "showing", "unchecked"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

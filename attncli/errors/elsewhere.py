@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ELSEWHERE", "Here", "option_of"]
-
 
 class Here(NamedTuple):
     """The argument that serves in the place of one of another library.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["late"]
-
 
 def late(module: str, name: str) -> Callable[..., Any]:
     """Return a function of a module that is imported with the first call."""

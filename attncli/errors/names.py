@@ -4,27 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = [
-    "GRADIENTS",
-    "HIDING_RULES",
-    "INPUTS",
-    "LABELS",
-    "OUTPUTS",
-    "ROLLOUT",
-    "SCHEMA",
-    "SCORE_STAGES",
-    "SHOWABLE",
-    "SQUARE",
-    "SUMMARIES",
-    "UPSTREAM",
-    "Align",
-    "MaskMeans",
-    "Pairing",
-    "PrecisionName",
-    "Score",
-    "gradient_name",
-]
-
 # Where the first query stands, and what true means in a mask.
 Align = Literal["top-left", "bottom-right"]
 MaskMeans = Literal["keep", "drop"]

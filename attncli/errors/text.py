@@ -8,23 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "counted",
-    "did_you_mean",
-    "encodable",
-    "first_few",
-    "in_ascii",
-    "json_text",
-    "label_text",
-    "labelled",
-    "number_hint",
-    "number_words",
-    "places",
-    "printable",
-    "quoted",
-    "whole_number",
-]
-
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
 # lone surrogates cannot be encoded at all, U+FFFE and U+FFFF not in XML. Joiners stay: emoji and
 # scripts need them.

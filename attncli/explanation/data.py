@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attncli.explanation.reasons import Reason
     from attncli.problem.problem import Rope
 
-__all__ = ["Explanation", "KeyStep", "OutputShare", "QueryMade", "QueryNorm", "Rest"]
-
 Array = npt.NDArray[Any]
 
 

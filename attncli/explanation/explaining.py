@@ -25,8 +25,6 @@ from attncli.problem.problem import posed_problem
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
 
-__all__ = ["explain", "query_index", "query_indices"]
-
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 # Rows of values that are widened at a time.

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from attncli.view.limits import Limits
 
-__all__ = [
-    "Equation",
-    "Formula",
-    "Numbers",
-    "added",
-    "call",
-    "latex_equation",
-    "name_of",
-    "named",
-    "roman",
-]
-
 # Columns of a label in a formula.
 _LABEL_WIDTH = 20
 # Terms of a sum, or numbers of a row, that are all shown; and what is left of more.

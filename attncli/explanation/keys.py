@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attncli.explanation.data import Explanation, KeyStep
     from attncli.view.limits import Limits
 
-__all__ = ["key_table"]
-
 _HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
 # Columns of a narrow terminal: the formulas have the other numbers.
 _NARROW = ("score", "weight")

@@ -13,8 +13,6 @@ from attncli.errors.names import SCHEMA
 if TYPE_CHECKING:
     from attncli.explanation.data import Explanation, KeyStep
 
-__all__ = ["as_dict"]
-
 _OF_QUERY = ("angles", "rotated", "compared", "norm")
 
 

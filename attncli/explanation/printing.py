@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from attncli.explanation.data import Explanation
 
-__all__ = ["as_markdown", "as_text", "renderable"]
-
 _EQUALS = " = "
 # As many decimals as a float64 has.
 _EXACT_DIGITS = 17

@@ -13,8 +13,6 @@ from attncli.errors.names import HIDING_RULES
 if TYPE_CHECKING:
     from attncli.problem.visibility import Visibility
 
-__all__ = ["Reason", "reasons", "tally"]
-
 
 @dataclass(frozen=True)
 class Reason:

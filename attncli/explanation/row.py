@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["QueryRow", "made_query"]
-
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 

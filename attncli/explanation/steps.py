@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade, QueryNorm
     from attncli.explanation.formulas import Numbers
 
-__all__ = ["facts", "sections", "title"]
-
 # Columns of wide values and of projections whose sums are shown: those of projections are long.
 _CONTEXT_COLUMNS, _MADE_COLUMNS = 8, 4
 

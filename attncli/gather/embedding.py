@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attncli.gather.reader import Gathered
     from attncli.problem.projection import Projected
 
-__all__ = ["count_heads", "count_tokens", "project_arguments"]
-
 Arguments = dict[str, object]
 _WEIGHTS = ("wq", "wk", "wv", "wo")
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}

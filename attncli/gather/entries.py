@@ -22,26 +22,6 @@ if TYPE_CHECKING:
     from attncli.errors import AttnError
     from attncli.loading.contents import LoadedMapping
 
-__all__ = [
-    "COLUMNS_ARE",
-    "KNOWN",
-    "MATRICES",
-    "MODELS",
-    "NORMS",
-    "OF_FILES",
-    "PROJECTIONS",
-    "RESULTS",
-    "ROWS_ARE",
-    "SINGLE",
-    "WORDS",
-    "full_name",
-    "missing_input",
-    "nearest_name",
-    "replaced_by",
-    "spellings",
-    "unknown_entry",
-]
-
 _SHORT = {
     "q": "query",
     "k": "key",

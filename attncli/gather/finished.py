@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from attncli.loading.contents import LoadedMapping
     from attncli.numerics.indices import Picked
 
-__all__ = ["Finished", "Kind", "is_finished", "take_finished"]
-
 Array = npt.NDArray[Any]
 Kind = Literal["weights", "scores"]
 # Rounded weights may add up to a little more than 1.

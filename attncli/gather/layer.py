@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from attncli.checkpoints.names import Layer
     from attncli.gather.reader import Gathered, Reader
 
-__all__ = ["add_layer"]
-
 Arguments = dict[str, object]
 Array = npt.NDArray[Any]
 # What may be left out of a layer.

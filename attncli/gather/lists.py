@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["check_labels", "inside", "label_file", "labels_of", "number_list"]
-
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
 _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")

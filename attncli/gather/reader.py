@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.problem.projection import Projected
 
-__all__ = ["Gathered", "Reader"]
-
 # Arrays that may hold one of several layers.
 _LAYERED = (*INPUTS, "x")
 

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = [
-    "LeftOut",
-    "dump_file",
-    "layers_in",
-    "one_layer",
-    "problem_source",
-    "recorded_calls",
-]
-
 _LISTED = 16
 # Axes of weights, queries or keys of several layers: layer, batch, head, and two more.
 _WITH_LAYERS = 5

@@ -13,17 +13,6 @@ if TYPE_CHECKING:
 
     from attncli.loading.info import Survey
 
-__all__ = [
-    "Contents",
-    "LazyEntries",
-    "LoadedArray",
-    "LoadedMapping",
-    "Member",
-    "Unread",
-    "kind_of",
-    "member_of",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class LoadedArray:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["MAX_DEPTH", "Document", "Path", "contents", "json_tree", "read", "read_settings"]
-
 # Four axes in a mapping need five levels; the rest is room for a better message.
 MAX_DEPTH = 32
 # A problem has a dozen entries, a document of results no more.

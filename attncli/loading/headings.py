@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["PLAINLY", "Headings", "find_headings", "names_behind_index", "settle"]
-
 # The name that pandas gives to a column without one.
 _UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
 # Names of columns that count the rows, first or behind labels; X and ...1 are of R.

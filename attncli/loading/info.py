@@ -24,8 +24,6 @@ from attncli.numerics.dtypes import readable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FileInfo", "Survey", "inspect", "survey"]
-
 # Bytes that show whether a file is a picture, and the limit for a whole picture.
 _HEAD, _MOST_PICTURE = 4096, 1 << 28
 # Longer files are not searched for labels.

@@ -28,17 +28,6 @@ from attncli.numerics.dtypes import (
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
-__all__ = [
-    "LARGEST",
-    "MOST_AXES",
-    "Header",
-    "check_shape",
-    "entry_of",
-    "in_native_order",
-    "read",
-    "read_header",
-]
-
 # A file can hold no more elements, and the product of a million axes takes minutes.
 MOST_AXES, LARGEST = 64, 2**63 - 1
 _MAGIC = b"\x93NUMPY"

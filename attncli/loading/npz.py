@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterator
 
-__all__ = ["read"]
-
 _MAX_MEMBERS = 10_000
 # Members of Excel's files, and of LibreOffice's.
 _SPREADSHEETS = {"[Content_Types].xml", "mimetype"}

@@ -7,18 +7,6 @@ import re
 
 from attncli.errors.text import quoted
 
-__all__ = [
-    "DECIMAL_POINTS",
-    "NumberOverflowError",
-    "has_decimal_comma",
-    "is_attempt",
-    "is_hole",
-    "is_numeric",
-    "is_truth",
-    "parse_number",
-    "printed_alike",
-]
-
 DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 # Texts for a missing number, in lower case.

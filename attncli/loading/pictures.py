@@ -22,8 +22,6 @@ from attncli.loading.source import open_source
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["picture_format", "read_image", "read_texts"]
-
 # Pixels of the longer side that are kept: a figure of 8 inches has 1200.
 _LONGEST = 1600
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"

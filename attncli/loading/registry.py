@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-__all__ = ["AS_CSV", "format_of"]
-
 _HEAD = 4096
 # The index of a checkpoint in several files.
 _INDEX = ".safetensors.index.json"

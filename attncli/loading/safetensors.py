@@ -21,8 +21,6 @@ from attncli.loading.npy import LARGEST, MOST_AXES, check_shape, entry_of, in_na
 from attncli.loading.source import Source, open_source, refusals
 from attncli.numerics.dtypes import BFLOAT16, dtype_name
 
-__all__ = ["read", "read_index"]
-
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {

@@ -22,24 +22,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "BOM",
-    "MOST_CELLS",
-    "MOST_NUMBERS",
-    "NUMBERS_LIMIT",
-    "STANDARD_INPUT",
-    "TEXT_LIMIT",
-    "Source",
-    "is_file",
-    "is_folder",
-    "is_zarr",
-    "no_collection",
-    "open_source",
-    "refusals",
-    "too_long",
-    "too_many_cells",
-]
-
 # What messages call it; on the command line it is -.
 STANDARD_INPUT = "standard input"
 

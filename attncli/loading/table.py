@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["read"]
-
 # For shorter tables the import of orjson takes longer than it saves.
 _LONG = 2**16
 # Bytes that are parsed at once, since their numbers become Python objects first.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["read"]
-
 # This also converts parameters, bfloat16, tensors on a GPU, and tensors that share memory.
 _CONVERT = (
     "install torch (pip install attncli[torch]), or convert it where that is, in Python: "

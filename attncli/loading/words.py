@@ -15,8 +15,6 @@ from attncli.loading.yaml_text import yaml_words
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
-__all__ = ["read_words"]
-
 # A million labels of sixteen letters.
 _MOST_BYTES = 16 * 2**20
 _JSON_LIST = re.compile(r'\s*\[\s*"')

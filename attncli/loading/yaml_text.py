@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-__all__ = ["read", "yaml_words"]
-
 # The parser takes two microseconds for each of them.
 _MOST = 300_000
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}

@@ -13,8 +13,6 @@ from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping, Me
 from attncli.numerics.chunked import Chunked
 from attncli.numerics.dtypes import dtype_name
 
-__all__ = ["read_zarr"]
-
 # Bytes: smaller arrays are read whole, as masks and sinks are.
 _SMALL = 1 << 20
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from attncli.errors import DataError
 from attncli.numerics.dtypes import as_bfloat16
 
-__all__ = ["as_ndarray"]
-
 # What they call their module, in which the dtype is.
 _WITH_BFLOAT16 = {"torch", "mlx.core"}
 _NO_ARRAY = "rows of unequal length or things that are no numbers"

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Chunked", "Mapped", "Stored"]
-
 
 class Mapped(NamedTuple):
     """An array of an NPY file, as `Chunked` takes it: mapped when a part is read."""

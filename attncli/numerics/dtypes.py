@@ -14,22 +14,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "BFLOAT16",
-    "LARGEST_FLOAT16",
-    "NARROW",
-    "as_bfloat16",
-    "dtype_name",
-    "in_float64",
-    "is_finite",
-    "looks_like_bfloat16",
-    "nearest",
-    "parts",
-    "readable",
-    "truncated",
-    "widen",
-]
-
 BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
 _HALF = np.dtype(np.float16)
 LARGEST_FLOAT16 = 65504.0

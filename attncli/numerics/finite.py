@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from attncli.numerics.dtypes import NARROW, is_finite
 
-__all__ = ["all_finite", "are_weights", "finite_in", "least_weight", "within_range"]
-
 _SHORT = 4096
 # Weights from another implementation may lie below 0 by a rounding error.
 _SLIGHTLY_NEGATIVE = -1e-6

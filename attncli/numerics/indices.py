@@ -11,8 +11,6 @@ from attncli.errors.text import first_few, number_words, quoted, whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["EVERYTHING", "Indices", "Picked", "index_of", "indices_in", "indices_of", "range_of"]
-
 # One leaves no axis, as an index of NumPy does; several keep it, in their order.
 Indices: TypeAlias = int | tuple[int, ...]
 

@@ -11,16 +11,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from attncli.errors.names import Pairing
 
-__all__ = [
-    "BASE",
-    "alibi_slopes",
-    "rope_frequencies",
-    "rotate",
-    "rotation_angles",
-    "sinusoidal",
-    "turned",
-]
-
 # The base of the frequencies in both papers.
 BASE = 10000.0
 

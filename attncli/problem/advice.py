@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["UNPROJECTED", "advise", "fully_masked_advice", "inverted", "leaves_little"]
-
 Bools = npt.NDArray[np.bool_]
 
 # Below so many cells a mask says nothing about its polarity.

@@ -22,36 +22,6 @@ from attncli.numerics.array_likes import as_ndarray
 from attncli.numerics.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
 from attncli.problem.layout import LAYOUTS
 
-__all__ = [
-    "MOST_AXES",
-    "Names",
-    "choice",
-    "computing_dtype",
-    "fewer_axes",
-    "finite_array",
-    "finite_number",
-    "flag",
-    "label_list",
-    "layout_axes",
-    "names_of",
-    "not_negative",
-    "number_found",
-    "positive_int",
-    "positive_number",
-    "real_array",
-    "refuse_first",
-    "shape_text",
-    "shown",
-    "stored_numbers",
-    "thread_count",
-    "truth_array",
-    "truth_numbers",
-    "vector",
-    "whole_array",
-    "whole_numbers",
-    "window_pair",
-]
-
 Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from attncli.problem.arguments import Names
     from attncli.problem.output import OutputProjection
 
-__all__ = ["advise_on_axes", "inputs", "output_projection"]
-
 Array = npt.NDArray[Any]
 
 # Models have at most about so many heads; a longer axis is rather the sequence.

@@ -11,8 +11,6 @@ from attncli.numerics.indices import range_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["advise_on_order", "named_index", "named_range"]
-
 _PLURAL = {"query": "queries", "key": "keys"}
 
 

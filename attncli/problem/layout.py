@@ -15,8 +15,6 @@ from attncli.errors.text import number_words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LAYOUTS", "Layout"]
-
 _CANONICAL = "bhsd"
 _NAMES = ("sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd")
 LAYOUTS: dict[str, int] = {axes: len(axes) for axes in _NAMES}

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from attncli.numerics.dtypes import widen
 
-__all__ = ["NORM_EPSILON", "rms_norm", "root_mean_square"]
-
 Array = npt.NDArray[Any]
 NORM_EPSILON = 1e-6
 

@@ -17,8 +17,6 @@ from attncli.problem.arguments import shape_text
 if TYPE_CHECKING:
     from attncli.problem.arguments import Names
 
-__all__ = ["OutputProjection", "linear", "make_output", "matrix_of", "offset_of", "refuse_rows"]
-
 Array = npt.NDArray[Any]
 
 

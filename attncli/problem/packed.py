@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.arguments import Names
 
-__all__ = ["segments_of"]
-
 _HINT = (
     "give the number of the sequence that each token belongs to; of their ends, cu_seqlens, it is "
     "np.repeat(np.arange(n), np.diff(cu_seqlens))"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attncli.problem.layout import Layout
     from attncli.problem.visibility import Visibility
 
-__all__ = ["checked_numbers"]
-
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 _ROWS_AT_A_TIME = 1024

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from attncli.errors.names import Align, Pairing, PrecisionName
 
-__all__ = ["RULES", "Rules", "pose"]
-
 _MASK_MEANS, _SCORES = get_args(MaskMeans), get_args(Score)
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from attncli.problem.shards import Shard
     from attncli.problem.visibility import Visibility
 
-__all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
-
 Array = npt.NDArray[Any]
 # Rules of a problem, by the names of the options that give them.
 _RULES = (

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from attncli.errors.names import PrecisionName
 
-__all__ = ["Projected", "as_heads", "project"]
-
 Array = npt.NDArray[Any]
 ArrayLike = npt.ArrayLike
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Attention"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Attention:

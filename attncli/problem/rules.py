@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attncli.problem.arguments import Names
     from attncli.problem.layout import Layout
 
-__all__ = ["labels_of", "rules_of", "standing", "to_weights"]
-
 # So many numbers of a mask, or booleans of the other polarity, are made booleans at once: 4 MB.
 _READ_ONCE = 2**22
 

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from attncli.problem.layout import Layout
     from attncli.problem.visibility import Visibility
 
-__all__ = [
-    "bias_of",
-    "refuse_steep",
-    "rope_of",
-    "scale_of",
-    "score_vector_of",
-    "score_weight_of",
-    "sinks_of",
-    "slopes_of",
-    "softcap_of",
-]
-
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int, int]
 

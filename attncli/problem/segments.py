@@ -16,8 +16,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Segments"]
-
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]
 

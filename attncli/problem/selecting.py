@@ -17,8 +17,6 @@ from attncli.problem.arguments import shown
 if TYPE_CHECKING:
     from attncli.problem.problem import Problem
 
-__all__ = ["select"]
-
 Array = npt.NDArray[Any]
 A = TypeVar("A", Array, Array | None)
 N = TypeVar("N", tuple[int, ...], tuple[int, ...] | None)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["ARRAY_AXES", "Shard", "part_of_output", "placed", "rows_of", "shard_of"]
-
 Array = npt.NDArray[Any]
 Span = tuple[int, int | None]
 # The last axes of rules that are arrays: batch, heads, queries (l), keys (s); each of them may be

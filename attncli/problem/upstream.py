@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["refuse_gradients", "upstream"]
-
 Array = npt.NDArray[Any]
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.segments import Segments
 
-__all__ = ["Visibility", "cut"]
-
 Bools = npt.NDArray[np.bool_]
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from attncli.save.formats import Results
 
-__all__ = ["open_npy", "write_npy", "write_npz"]
-
 # The oldest date a zip file can hold: with the time of day, no two files would be equal.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from attncli.save.formats import Results
 
-__all__ = ["write_json", "write_yaml"]
-
-
 # One digit before an exponent, without a point.
 _WHOLE = re.compile(r"[ -]\d(?=e)")
 

@@ -21,15 +21,6 @@ from attncli.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = [
-    "is_direct",
-    "refuse_inputs",
-    "refuse_unwritable",
-    "refuse_unwritable_folder",
-    "whole_file",
-    "whole_folder",
-]
-
 _MAY, _ROOM = "name a file that you may write", "free some space, or name a file on another disk"
 _HINTS = {
     errno.ENOTDIR: "name a file in a folder",

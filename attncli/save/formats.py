@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["FORMATS", "Results", "format_of", "save", "write"]
-
-
 # Arrays with a row for each key.
 _OF_KEYS = ("key", "value", "dkey", "dvalue")
 

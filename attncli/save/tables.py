@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from attncli.save.formats import Results
 
-__all__ = ["number_lines", "write_table"]
-
 Array = npt.NDArray[Any]
 
 # Numbers that are written together.

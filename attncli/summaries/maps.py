@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = [
-    "SINK_NOTE",
-    "Computed",
-    "Difference",
-    "Given",
-    "Labels",
-    "Maps",
-    "Mean",
-    "Rows",
-    "sinks_take",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 # From the first row to the one behind the last.

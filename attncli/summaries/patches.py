@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["PatchMaps", "first_patch"]
-
 # Rows and columns.
 Grid: TypeAlias = tuple[int, int]
 

@@ -17,8 +17,6 @@ from attncli.errors import ShapeError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["rollout"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 

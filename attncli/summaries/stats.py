@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from attncli.engine import Progress
     from attncli.summaries.maps import Maps, Rows
 
-__all__ = ["HeadStats", "statistics"]
-
 Array = npt.NDArray[Any]
 
 NEGLIGIBLE = 1e-3

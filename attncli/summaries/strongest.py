@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from attncli.summaries.maps import Labels, Maps, Rows
 
-__all__ = ["TopKeys", "top"]
-
 Indices = npt.NDArray[np.intp]
 # Up to this many are found faster one by one than by sorting the row.
 _FEW = 16

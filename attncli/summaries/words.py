@@ -10,8 +10,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Words", "merged_hidden", "merged_weights", "words_of"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 # How tokenizers mark subwords: WordPiece those that continue a word; byte-level BPE and

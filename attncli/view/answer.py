@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from attncli.summaries.maps import Given
     from attncli.view.limits import Limits
 
-__all__ = ["answer_parts", "by_head", "finished_parts"]
-
 _AS_INPUTS = (*INPUTS, *(name for name, of in GRADIENTS.items() if of in INPUTS))
 # A batch entry and a head; None where the inputs have no such axis.
 _Place = tuple[int | None, int | None]

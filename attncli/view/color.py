@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Literal, TypeAlias
 
-__all__ = ["HIDDEN", "RGB", "blues", "blues_256", "diverging", "diverging_256", "ink", "xterm"]
-
 # Red, green and blue, 0 … 255 (sRGB).
 RGB: TypeAlias = tuple[int, int, int]
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
     from attncli.view.limits import Limits
 
-__all__ = ["Judged", "as_dict", "as_junit", "calls_table", "table_parts"]
-
 
 @dataclass(frozen=True)
 class Judged:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from attncli.loading.info import FileInfo
     from attncli.view.limits import Limits
 
-__all__ = ["LayerInfo", "info_dict", "info_parts"]
-
 _INDENT = 4
 # Letters of a note in a terminal, where it is wrapped, and in a pipe.
 _NOTE_WIDTH, _LONG_NOTE = 240, 10_000

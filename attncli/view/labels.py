@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["brief", "broken", "clusters", "shorten", "shorten_all", "text_width", "wrapped"]
-
 _JOINER = "\u200d"
 # Two letters of a country make one flag.
 _FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")

@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from attncli.errors.text import in_ascii
 
-__all__ = ["Depth", "Limits"]
-
 # The colours that a terminal has.
 Depth: TypeAlias = Literal["none", "256", "truecolor"]
 # From here on, numbers have an exponent.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import Cause, CheckReport, Verdict
     from attncli.view.limits import Limits
 
-__all__ = ["as_dict", "beside_dict", "beside_line", "renderables"]
-
 _MEASURED = ("rms", "elements", "outside", "nonfinite", "nonfinite_rows")
 
 

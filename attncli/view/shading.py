@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from attncli.view.color import RGB
     from attncli.view.limits import Depth
 
-__all__ = ["hidden_shade", "inked", "painted", "ramp_color", "shade"]
-
 # Not Rich's "black" and "white", which the terminal's theme may change.
 _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from attncli.view.limits import Limits
 
-__all__ = ["Sheet", "sheet_parts"]
-
 # Columns of the terminal.
 _LABEL_WIDTH, _LEAST_LABEL, _HEADING_WIDTH = 24, 4, 12
 # Rich draws about 100,000 shaded cells in a second: a larger table has none.

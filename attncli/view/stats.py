@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.summaries.strongest import TopKeys
     from attncli.view.limits import Limits
 
-__all__ = ["stats_parts", "top_parts"]
-
 # Columns of a label; if labels would get shorter than the second, ranks are put below each other.
 _LABEL_WIDTH, _READABLE_LABEL, _SHORTEST_LABEL = 24, 12, 6
 _FIGURES = {

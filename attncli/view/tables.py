@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     from attncli.view.limits import Limits
 
-__all__ = [
-    "GAP",
-    "Column",
-    "drawn",
-    "groups",
-    "heading",
-    "remark",
-    "stacked",
-    "width_of",
-    "words",
-]
-
 # Columns of the terminal between two of a table.
 GAP = 2
 # What Markdown would take for markup.

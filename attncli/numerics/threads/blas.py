@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["single_blas_thread", "use_one_thread"]
-
 
 @contextmanager
 def single_blas_thread() -> Iterator[None]:

@@ -6,8 +6,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-__all__ = ["available_cores"]
-
 _GROUPS = Path("/sys/fs/cgroup")
 
 

@@ -20,8 +20,6 @@ from attncli.numerics.threads.blas import use_one_thread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Work", "spread"]
-
 Item = TypeVar("Item")
 Work = Callable[[Iterable[Item], Callable[[], None]], int]
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["multiply_rows"]
-
 Array = npt.NDArray[Any]
 
 # Rows of a piece. BLAS copies the matrix for each piece: 1/256 of what it multiplies.

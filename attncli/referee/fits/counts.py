@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["EQUATIONS", "FITTINGS", "SHOWN", "whole_counts"]
-
 _MOST_KEYS, _MOST_COUNTS = 1024, 64
 # So many equations for each key or page, at least.
 EQUATIONS = 2

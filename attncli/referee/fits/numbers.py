@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Choice", "Quantity", "chosen", "fitted"]
-
 # Multiples of what is stated that are tried first, a factor of 2 or of its root apart.
 _OCTAVES = 10
 # So often the steps between multiples are divided by the first number; secants after them.

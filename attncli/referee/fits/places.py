@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Outputs, Run
 
-__all__ = ["FITTINGS"]
-
 # The batch entry and the head that each head of each batch entry reads or is, (B, H) each.
 Places = tuple[Ints, Ints]
 # The most evaluations for one input; the most heads of all batch entries together.

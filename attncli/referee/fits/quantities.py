@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Outputs, Run
 
-__all__ = ["FITTINGS", "SCALE"]
-
 # How near to ln 2 a factor must be to be called so.
 _NEAR = 5e-3
 # A vector whose elements differ by a smaller share is told as one number.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Run
 
-__all__ = ["FITTINGS", "TYPICAL", "Rows", "as_good", "shown_by"]
-
 # A typical error, and the largest error of a row with few keys, in tolerances.
 TYPICAL, SLACK = 1 / 8, 8.0
 # The relative error of differences of running sums.

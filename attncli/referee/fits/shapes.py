@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
     from attncli.referee.run import Outputs, Part, Run
 
-__all__ = ["FITTINGS", "nan_rows_told"]
-
 # The fewest numbers that file and answer must share; the bits that it takes to choose a part.
 _LEAST, _CHOICE = 4, 4.0
 # The most axes whose lengths differ; the most indices of missing axes that are tried.

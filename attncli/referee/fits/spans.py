@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Run
 
-__all__ = ["FITTINGS"]
-
 # A number of each batch entry.
 Found = tuple[int, ...]
 # Where spans begin and the key behind their end.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attncli.referee.mistakes.table import Change
     from attncli.referee.parts import Case
 
-__all__ = ["WORDS", "Fitting", "at_first", "by_entry", "found", "needs_of", "ranges", "told"]
-
 _NAMED = 4
 
 

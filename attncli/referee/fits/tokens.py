@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
 
-__all__ = ["FITTINGS"]
-
 # Sizes of pages, the largest first; the most keys of all batch entries together.
 _SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
 # The most keys among which a page of zeros is looked for; how many pairs of its ends are computed

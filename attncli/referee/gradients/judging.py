@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from attncli.referee.formats import File
     from attncli.referee.report import CheckReport, Tolerance
 
-__all__ = ["with_gradients"]
-
 # Scores of a part that is measured, and how many parts of a large problem are.
 _CELLS, _PARTS = 2**19, 6
 # What FlashAttention stores or multiplies in the format of its inputs.

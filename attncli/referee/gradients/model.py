@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Model", "Step", "model_of"]
-
 Step = Callable[["Model"], Any]
 Change = Callable[["Model", Any], Any]
 # What is not stored, and so not rounded.

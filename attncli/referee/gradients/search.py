@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import Tolerance
     from attncli.referee.verdict import Judged
 
-__all__ = ["diagnose"]
-
 # Scores of a problem on which mistakes are tried.
 _MOST_CELLS = 2**22
 # The share of the error that a mistake may leave; a mistake that leaves no more than so many times

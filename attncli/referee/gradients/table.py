@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attncli.referee.gradients.model import Model
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["ROWS"]
-
 _SHORT = {name: PRECISIONS[name].stored for name in ("bfloat16", "float16")}
 # Keys or queries of a block, and terms of a sum that a kernel adds at once.
 _SIZES, _AT_ONCE = (16, 32, 64, 128), 64

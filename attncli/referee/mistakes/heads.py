@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 _NUMBERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline, Rule
     from attncli.referee.run import Run
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 # The largest tolerance of files that hold 1e-9 apart from 0.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Ints
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["ROWS", "emptied", "own_places"]
-
 ROWS = Rows()
 
 _INPUTS = ("query", "key", "value")

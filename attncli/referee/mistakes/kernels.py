@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     # Each part's lse and row max (..., parts) in, the factor of its weights out.
     Share = Callable[[Array, Array], Array]
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 # How many keys an online softmax reads at once.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     Side = int | None
     Window = Callable[[Side, Side], tuple[Side, Side]]
 
-__all__ = ["ROWS", "RULES"]
-
 ROWS = Rows()
 
 # Rules that a program would join into one mask.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Axes = Callable[[Problem, str, Array], Array]
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 _LN2 = math.log(2.0)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
     from attncli.referee.run import Outputs, Run
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 # The arguments of `attncli.project`, those that are given.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     # Positions of rows and the offsets (B or 1, 1) in, other positions out.
     Move = Callable[[Array, Array], Array]
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 _SHORT = ("bfloat16", "float16")

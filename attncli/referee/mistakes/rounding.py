@@ -22,8 +22,6 @@ from attncli.referee.run import Run, turned_inputs
 if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 
 Rounding = Callable[[Array], Array]

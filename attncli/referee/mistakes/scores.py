@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Factor = Callable[[Problem], float]
 
-__all__ = ["PLACES", "ROWS", "first_of", "transposed"]
-
 ROWS = Rows()
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["ROWS", "exponentials", "with_epsilon"]
-
 ROWS = Rows()
 
 Result = tuple[Array, Array]

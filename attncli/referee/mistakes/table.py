@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 
     Softmax = Callable[[Run, Array, Array, Array], tuple[Array, Array]]
 
-__all__ = [
-    "PRECISION",
-    "SIZES",
-    "WORDS",
-    "Change",
-    "Mistake",
-    "Rows",
-    "Stage",
-    "after",
-    "altered",
-    "fields_of",
-    "given",
-    "require",
-    "ruled",
-    "softmaxed",
-    "where_it_applies",
-    "without",
-    "words_beside",
-    "written",
-]
-
 T = TypeVar("T")
 
 # The right pipeline in, the deviating one out; None where the mistake makes no sense for it.
@@ -289,6 +268,7 @@ def fields_of(row: Mapping[str, str], words: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def tuple_of(value: Any) -> tuple[Any, ...]:
+    """Return one parameter as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)
 
 

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Axis
 
-__all__ = [
-    "LONGEST_UPRIGHT",
-    "cut",
-    "fit_text",
-    "gutter",
-    "gutter_width",
-    "has_room",
-    "key_header",
-    "terminal_labels",
-]
-
 LONGEST_UPRIGHT = 10
 # Most columns of the names of queries.
 _WIDEST = 24

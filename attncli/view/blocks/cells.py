@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Panel, Picture
 
-__all__ = ["Form", "Line", "Painter", "plain"]
-
 Span: TypeAlias = tuple[str, Style]
 Line: TypeAlias = list[Span]
 

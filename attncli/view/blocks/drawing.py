@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["draw_blocks"]
-
 # Columns: the narrowest terminal, and what maps take where there is no edge.
 _NARROWEST, _PIPE_WIDTH = 20, 80
 # Lines of a map without a window to fit; and at least, for a little scrolling shows more.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.picture import Axis, Look, Panel, Picture
 
-__all__ = ["HIDDEN_LOOK", "colors_of", "draw_cells", "number_room", "write_numbers"]
-
 # Rather paler than in a terminal: half of a picture may be hidden, and paper is white.
 HIDDEN_LOOK: dict[str, Any] = {"facecolor": "#cdcdcd", "edgecolor": "#8c8c8c", "hatch": "////"}
 # Lines between cells, where a side has no more cells than this.

@@ -43,13 +43,6 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.picture import Picture
 
-__all__ = [
-    "MOST_NUMBERS",
-    "MOST_PANELS",
-    "draw",
-    "picture_texts",
-]
-
 # Across, and down or up.
 Pair: TypeAlias = tuple[float, float]
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-__all__ = ["render"]
-
 FigureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 
 # The fonts of a text in an SVG. A reader who has none of them gets Verdana, which is as wide.

@@ -15,14 +15,6 @@ from matplotlib.textpath import TextToPath
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = [
-    "colormap_names",
-    "drawing_style",
-    "font_families",
-    "letters_without_font",
-    "text_size",
-]
-
 _BASE_FAMILY = "DejaVu Sans"
 # Its glyphs are boxes with the name of a script.
 _NO_REAL_FONT = "Last Resort"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Page", "view"]
-
 
 class Page:
     """A page that shows attention; notebooks show it in a frame.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["REASONS", "MapMaker"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 # Why a key is hidden: bit n of a reason stands for the sentence n. The order is that of

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attncli.summaries.maps import Difference, Maps
     from attncli.view.pictures.picture import Panel
 
-__all__ = ["difference_picture", "picture_of"]
-
 Span: TypeAlias = tuple[int, int]
 
 # Two right computations may differ by this many units of rounding of a weight of 1.

@@ -14,8 +14,6 @@ from attncli.view.pictures.scale import cell_texts, limits, number_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Axis", "Look", "Panel", "Picture", "make_picture", "scaled"]
-
 Span: TypeAlias = tuple[int, int]
 
 # Below this many units of the last digit, numbers are shown with significant digits.

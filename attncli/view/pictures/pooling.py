@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from attncli.view.pictures.picture import Panel, Picture, scaled
 
-__all__ = ["Pooler", "block_size", "coarsen"]
-
 Array = npt.NDArray[Any]
 
 

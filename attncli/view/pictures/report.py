@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import CheckReport, Verdict
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["report_picture"]
-
 
 def report_picture(report: CheckReport, problem: Problem, name: str) -> tuple[Picture, int]:
     """Return the picture of an output minus its answer, and how many cells are not finite."""

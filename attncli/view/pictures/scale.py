@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.picture import Panel, Picture
 
-__all__ = [
-    "Ticks",
-    "cell_texts",
-    "fractions",
-    "limits",
-    "minor_ticks",
-    "number_text",
-    "scale_ticks",
-    "ticks",
-]
-
 # Numbers on a colour bar touch if they are closer than this share of its length.
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.

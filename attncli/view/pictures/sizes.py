@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attncli.view.pictures.picture import Look
 
-__all__ = ["LABEL_PITCH", "NoRoomError", "cell_limit", "grid_columns", "panel_size"]
-
 
 class NoRoomError(ValueError):
     """There is no room for the cells, or for the numbers in them."""
