@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array
 
-__all__ = ["AnswerAxes"]
-
 
 class AnswerAxes(NamedTuple):
     """The problem that is judged, and what it is a part of."""

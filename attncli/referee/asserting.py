@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["assert_attention"]
-
 # The most lines of a failure's message.
 _LINES = 10
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, File, Ints, Precision
     from attncli.referee.verdict import Errors
 
-__all__ = ["judged_in_blocks"]
-
 # The most queries and scores of a block.
 _ROWS, _CELLS = 64, 2**21
 # In 16 bits a row whose two largest scores are nearly the same may err by far more than the others.

@@ -21,9 +21,6 @@ from attncli.referee.verdict import Errors, canonical
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-__all__ = ["diagnose"]
-
 _SINGLE = PRECISIONS["float32"]
 # Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02

@@ -25,23 +25,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import Tolerance
     from attncli.referee.run import Outputs
 
-__all__ = [
-    "BITS_FOR_FITTED",
-    "BITS_FOR_ONE",
-    "BITS_FOR_TWO",
-    "Fit",
-    "agrees",
-    "bits_of",
-    "fit",
-    "free_numbers",
-    "has_right_shapes",
-    "is_evident",
-    "leaves_less",
-    "may_explain",
-    "near",
-    "tells",
-]
-
 # About 2^9 mistakes and 2^14 pairs are tried, so one file in a thousand gets a false name. A fitted
 # number agrees with a few numbers of any file.
 BITS_FOR_ONE, BITS_FOR_TWO, BITS_FOR_FITTED = 19.0, 24.0, 100.0

@@ -22,22 +22,6 @@ from attncli.problem import arguments
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "FLOAT64",
-    "PRECISIONS",
-    "TF32",
-    "Array",
-    "Bools",
-    "Digits",
-    "File",
-    "Ints",
-    "Precision",
-    "may_be_single",
-    "narrowest",
-    "short_of",
-    "truncated_to_tf32",
-]
-
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from attncli.problem.problem import Problem
 
-__all__ = ["check"]
-
 _FORM = re.compile(r"%\.\d{1,2}[ef]")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Question
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["locate"]
-
 # A kind of queries is told if at least this share of them is wrong. A single wrong row is of some
 # kind by chance if more rows are. Wrong rows have this many right numbers by chance.
 _LEAST_SHARE, _SEVERAL, _BY_CHANCE = 0.01, 4, 2

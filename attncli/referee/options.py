@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from attncli.errors.names import Align
     from attncli.problem.problem import Problem
 
-__all__ = [
-    "aligned",
-    "also_causal",
-    "inverted",
-    "placed_at",
-    "scaled",
-    "shortest",
-    "together",
-    "windowed",
-    "with_lengths",
-]
-
 
 def together(options: Iterable[str]) -> tuple[str, ...]:
     """Return each option once; none where two of them give one option different values."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import Place
     from attncli.referee.verdict import Judged
 
-__all__ = ["MOST_CELLS", "Case", "Cases", "Question", "Work"]
-
 Needs = frozenset[str]
 Row = tuple[int, int, int]
 # Scores of a slice, which takes about two milliseconds; of a probe, which rules out most mistakes

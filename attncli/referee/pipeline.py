@@ -27,24 +27,6 @@ if TYPE_CHECKING:
     from attncli.problem.output import OutputProjection
     from attncli.problem.problem import Problem, Rope
 
-__all__ = [
-    "LEAST_SEEN",
-    "USUAL_FILL",
-    "FileFacts",
-    "Pipeline",
-    "Rule",
-    "alibi",
-    "band",
-    "causal",
-    "distance_of",
-    "keys_of",
-    "lengths_of",
-    "measured",
-    "pipeline_of",
-    "present",
-    "table",
-]
-
 # A score below the first belongs to a hidden key: BERT masks with −10,000, others with the second.
 LEAST_SEEN, USUAL_FILL = -1000.0, -1e9
 ORDER = ("scale", "cap", "bias", "alibi", "hide")

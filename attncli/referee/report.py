@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from attncli.referee.mistakes.table import Mistake
 
-__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Stretch", "Tolerance", "Verdict"]
-
 
 @dataclass(frozen=True)
 class Tolerance:

@@ -19,25 +19,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Rope
     from attncli.referee.pipeline import Pipeline
 
-__all__ = [
-    "WHOLE",
-    "Memory",
-    "Outputs",
-    "Part",
-    "Run",
-    "Stage",
-    "by_query",
-    "evaluate",
-    "joined_heads",
-    "limited",
-    "mix",
-    "softmax_over",
-    "together",
-    "turn",
-    "turned_inputs",
-    "unit_rows",
-]
-
 Outputs = dict[str, Array]
 # The run, and the array that a stage changes, in; the changed array out.
 Stage = Callable[["Run", Array], Array]

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case, Question
     from attncli.referee.pipeline import Pipeline
 
-__all__ = ["Search", "follow", "needs_of"]
-
 Group = tuple["Mistake", ...]
 Found = list[tuple[Fit, Group]]
 # An explanation is as good as the best one if it leaves at most this many times its error.

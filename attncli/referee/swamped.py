@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Bools, File
     from attncli.referee.run import Run
 
-__all__ = ["swamped_queries", "with_the_answer", "without"]
-
 # If neighbouring numbers are farther apart than this, scores carry no information.
 _TOO_FAR = 0.5
 # The outputs that do not contain the bias.

@@ -50,16 +50,6 @@ if TYPE_CHECKING:
     from attncli.referee.report import Place
     from attncli.referee.run import Stage
 
-__all__ = [
-    "Plain",
-    "disturbed",
-    "earned",
-    "finite_in_both",
-    "plain_errors",
-    "plain_errors_of",
-    "root_mean_square",
-]
-
 FACTOR = 6.0
 _RMS_FACTOR = 3.0
 # Products of each part of a large problem that is measured, and the number of parts.

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.formats import Array, Bools, File, Precision
 
-__all__ = [
-    "Errors",
-    "Judged",
-    "canonical",
-    "compare",
-    "judged",
-    "verdict_of",
-]
-
 _WORST_ROWS = 5
 # If at most this share is outside the tolerance, elements inside it may be wrong, too.
 _FEW = 0.05

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = ["report_lines", "span_text"]
-
 # Explanations, and names of mistakes that were not tried, that a report shows; JSON has all.
 _SHOWN = 5
 
