@@ -253,3 +253,20 @@ cases["added_vector @ mean value"] = lambda g: g.attend() + g.v.mean(2, keepdims
 cases["added_vector @ number"] = lambda g: g.attend() + 0.25
 cases["another_factor"] = lambda g: 2 * g.attend()
 cases["another_factor @ 1.7"] = lambda g: 1.7 * g.attend()
+
+
+def _one_sequence(array):
+    batch, heads, rows, width = array.shape
+    return array.swapaxes(0, 1).reshape(1, heads, batch * rows, width)
+
+
+def _apart(array):
+    heads, width = array.shape[1], array.shape[3]
+    return array.reshape(heads, 3, 20, width).swapaxes(0, 1)
+
+
+for _causal in (False, True):
+    cases = family(f"packed/{_causal}", shapes=(3, 4, 20, 16), options={"causal": _causal})
+    cases["packed_without_boundaries"] = lambda g, c=_causal: _apart(
+        _plain(*map(_one_sequence, (g.q, g.k, g.v)), _tri(60) | (not c))
+    )

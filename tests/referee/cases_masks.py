@@ -50,6 +50,7 @@ cases = family("mask/axes", shapes=(3, 3, 6, 8), options=lambda r: {"mask": _mas
 cases["mask_of_first_batch"] = lambda g: g["mask"][:1]
 cases["mask_of_first_head"] = lambda g: g["mask"][:, :1]
 cases["mask_of_first_query"] = lambda g: g["mask"][:, :, :1]
+cases["mask_batch_for_head"] = lambda g: g["mask"].swapaxes(0, 1)
 
 cases = family(
     "mask/entries", shapes=(3, 4, 6, 8), options=lambda r: {"mask": _mask(r, 3, 1, 6, 6)}

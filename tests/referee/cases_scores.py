@@ -109,6 +109,9 @@ cases["log_softmax"] = lambda g: np.log(softmax(g.scores())) @ g.v
 cases["relu"] = lambda g: np.maximum(g.scores(), 0) @ g.v
 cases["relu_divided_by_length"] = lambda g: np.maximum(g.scores(), 0) / 6 @ g.v
 cases["sinks_unasked"] = lambda g: g.attend(sinks=np.zeros(4))
+cases["values_summed"] = lambda g: (
+    softmax(g.scores()).sum(-1, keepdims=True) * g.v.sum(-2, keepdims=True)
+)
 cases["softmax_over_queries @ weights"] = lambda g: {"weights": softmax(g.scores(), -2)}
 
 cases = family("softmax/causal", options={"causal": True}, shapes=(2, 4, 9, 8))
@@ -131,6 +134,7 @@ cases["denominators_of_other_rows"] = lambda g: (
 cases["maxima_of_other_rows"] = lambda g: _maxima_of_other_rows(g.scores()) @ g.v
 cases["log_softmax"] = lambda g: np.log(softmax(g.scores())) @ g.v
 cases["weights_are_logarithms"] = lambda g: {"weights": np.log(softmax(g.scores()))}
+cases["products_of_sums"] = lambda g: softmax(g.q.sum(1)[:, None] * g.k.sum(1) * ROOT) @ g.v
 
 
 def _maxima_of_other_rows(scores):
@@ -406,3 +410,11 @@ cases["weights_are_scores"] = lambda g: _beside_right(g, weights=_hidden(g, _cap
 cases = family("stages/plain")
 cases["scores_unscaled"] = lambda g: {"context": g.attend(), "scores": g.scores(scale=1)}
 cases["unscaled @ of two"] = lambda g: {"context": g.attend(), "weights": g.weights(scale=1)}
+
+cases = family("bias/memory", options=lambda r: {"bias": r.normal(size=(2, 4, 6, 6))})
+cases["bias_viewed_heads_first"] = lambda g: g.attend(
+    add=g["bias"].transpose(0, 2, 3, 1).reshape(2, 4, 6, 6)
+)
+cases["bias_viewed_heads_last"] = lambda g: g.attend(
+    add=g["bias"].reshape(2, 6, 6, 4).transpose(0, 3, 1, 2)
+)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import permutations
+from itertools import accumulate, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attncli.referee.mistakes.scores import first_of
 from attncli.referee.mistakes.table import SIZES, Rows, given, require
+from attncli.referee.pipeline import Pipeline, lengths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from attncli.problem.problem import Problem
-    from attncli.referee.formats import Ints
-    from attncli.referee.pipeline import Pipeline
+    from attncli.referee.formats import Array, Bools, Ints
+    from attncli.referee.run import Run
 
 ROWS = Rows()
 
 _INPUTS = ("query", "key", "value")
+# At most so many scores of packed entries: more take too long.
+_MOST_NUMBERS = 2**24
 
 
 # Inputs that are taken for others.
@@ -183,3 +186,31 @@ def _of_first(pipe: Pipeline, axis: int) -> Pipeline:
 
 ROWS.add("keys_of_first_head", _of_first, 1)
 ROWS.add("keys_of_first_batch_entry", _of_first, 0)
+
+
+def _packed(pipe: Pipeline) -> Pipeline:
+    """Let queries see the real keys of all batch entries; causal ones, all earlier keys."""
+    lengths = lengths_of(pipe.problem)
+    batch, heads, queries, _ = pipe.shape
+    require(len(pipe.key) > 1, batch * heads * queries * sum(lengths) <= _MOST_NUMBERS)
+    require(not set(pipe.rules) - {"causal", "kv_lengths", "query_lengths"})
+    require(not pipe.terms, pipe.score == "dot")
+    starts = np.array((0, *accumulate(lengths[:-1])))
+
+    def rows(array: Array) -> Array:
+        real = [array[e, :, :length] for e, length in enumerate(lengths)]
+        return np.concatenate(real, axis=1)[None]
+
+    def earlier(run: Run) -> Bools:
+        return run.j - run.by_entry(starts) <= run.i + run.by_entry(run.pipe.offsets)
+
+    rules = {name: rule for name, rule in pipe.rules.items() if name == "query_lengths"}
+    return pipe.but(
+        key=rows(pipe.key),
+        value=None if pipe.value is None else rows(pipe.value),
+        key_positions=np.concatenate([np.arange(n) for n in lengths])[None],
+        rules=rules | ({"causal": earlier} if "causal" in pipe.rules else {}),
+    )
+
+
+ROWS.add("packed_without_boundaries", _packed)

@@ -121,6 +121,11 @@ ROWS.family("{}_as_zeros", lambda pipe, rule: without(_zeroed(pipe, rule), rule)
 for _end, _first in (("tiled_over_heads", "entries"), ("repeated_for_heads_first", "heads")):
     ROWS.family(f"{{}}_{_end}", partial(_repeated, first=_first), _MASKS)
 ROWS.add("mask_transposed", _as, "mask", transposed)
+ROWS.add(
+    "mask_batch_for_head",
+    *(_as, "mask", lambda mask: mask.swapaxes(0, 1)),
+    when=lambda pipe: pipe.problem.shape[0] == pipe.problem.shape[1],
+)
 for _axis, _name in enumerate(("batch", "head", "query")):
     ROWS.add(f"mask_of_first_{_name}", _as, "mask", first_of, _axis)
 ROWS.family("mask_of_{}", _as, {place: ("mask", *how) for place, how in PLACES.items()})

@@ -16,12 +16,12 @@ from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import BASE, sinusoidal
 from attncli.problem.norms import rms_norm
 from attncli.problem.projection import as_heads
+from attncli.referee.formats import PRECISIONS, Array
 from attncli.referee.mistakes.scores import transposed
 from attncli.referee.mistakes.table import Rows, given, require, written
 from attncli.referee.run import joined_heads, unit_rows
 
 if TYPE_CHECKING:
-    from attncli.referee.formats import Array
     from attncli.referee.pipeline import Pipeline
     from attncli.referee.run import Outputs, Run
 
@@ -264,6 +264,25 @@ _MADE_FROM = {
 }
 for _name, _from in _MADE_FROM.items():
     ROWS.add(_name, _made_again, _made_from, *_from)
+
+
+# Projections that are stored in fewer bits.
+
+
+def _stored(pipe: Pipeline, fmt: str) -> Pipeline:
+    """Project with rounded weights."""
+
+    def change(told: Told) -> Told:
+        wide = {name: widen(told[name], np.float64) for name in _WEIGHTS if name in told}
+        made = {name: PRECISIONS[fmt].stored(weight) for name, weight in wide.items()}
+        require(not all(np.array_equal(made[name], wide[name]) for name in made))
+        return {**told, **made}
+
+    require(pipe.file.largest >= PRECISIONS["float32"].largest)
+    return _made_again(pipe, change)
+
+
+ROWS.family("projections_in_{}", _stored, ("bfloat16", "float16"))
 
 
 # Norms of the embeddings, of query and key, of the output.

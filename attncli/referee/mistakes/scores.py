@@ -232,6 +232,15 @@ def _bias_as(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) -> 
     return pipe.with_term("bias", table(change(bias, *parameters)))
 
 
+def _viewed(bias: Array, order: str) -> Array:
+    """Read a bias whose memory has the heads first or last without permuting its axes."""
+    _, heads, queries, keys = bias.shape
+    require(heads > 1)
+    if order == "first":
+        return bias.transpose(0, 2, 3, 1).reshape(bias.shape)
+    return bias.reshape(-1, queries, keys, heads).transpose(0, 3, 1, 2)
+
+
 def _bias_of_weights(pipe: Pipeline) -> Pipeline:
     bias = given(pipe.terms.get("bias"))
     made = pipe.but(order=tuple(step for step in pipe.order if step != "bias"))
@@ -246,6 +255,12 @@ ROWS.add("bias_transposed", _bias_as, transposed)
 ROWS.family("bias_of_{}", _bias_as, PLACES)
 ROWS.add("bias_of_first_head", _bias_as, first_of, 1)
 ROWS.add("bias_of_first_query", _bias_as, first_of, 2)
+ROWS.family(
+    "bias_viewed_heads_{}",
+    _bias_as,
+    {order: (_viewed, order) for order in ("first", "last")},
+    when=lambda pipe: given(pipe.problem.bias).shape[1:] == pipe.problem.shape[1:],
+)
 
 
 # ALiBi.

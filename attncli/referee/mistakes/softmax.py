@@ -218,6 +218,27 @@ ROWS.family(
 )
 
 
+# A letter or a bracket in the wrong place.
+
+
+def _sums_mixed(_: Run, weights: Array, value: Array) -> Array:
+    value = np.repeat(value, weights.shape[1] // value.shape[1], axis=1)
+    return np.asarray(weights.sum(-1, keepdims=True) * value.sum(-2, keepdims=True))
+
+
+def _summed(_: Run, rows: Array) -> Array:
+    # The product of two such vectors has a term for each component.
+    same = rows.sum(axis=-1, keepdims=True) / math.sqrt(rows.shape[-1])
+    return np.broadcast_to(same, rows.shape)
+
+
+ROWS.add("values_summed", lambda pipe: pipe.but(mix=_sums_mixed))
+ROWS.add(
+    "products_of_sums",
+    lambda pipe: pipe.then("operands", ("query", _summed)).then("operands", ("key", _summed)),
+)
+
+
 # Sinks, logits that count only in the denominator.
 
 

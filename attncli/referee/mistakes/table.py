@@ -131,6 +131,8 @@ BLOCKS = Stage(of_kernels=True)
 SOFTMAX = Stage()
 LOST_AXES = Stage(part_of=SOFTMAX, alone=True)
 EPSILON = Stage(part_of=SOFTMAX, alone=True)
+# A letter or a bracket in the wrong place.
+MISTYPED = Stage(alone=True)
 SOFTMAX_BASE = Stage(like_a_scale=True)
 ONLINE_SOFTMAX = Stage(alone=True, of_kernels=True)
 SPLITS = Stage(alone=True, of_kernels=True)
