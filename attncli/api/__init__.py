@@ -65,7 +65,7 @@ def attention(
         With G heads where query has H: query head h reads key/value head h // (H/G). A batch of
         1, of the query or of key and value, stands for all batch entries of the others.
     value : array_like (…, S, E), optional
-        Needed for the context only; without it there are the weights.
+        Needed for the context only; without it only the weights are computed.
     scale : float, optional
         1/√D unless given (1 for ``score`` other than ``"dot"``). 1 is the plain dot
         product.
@@ -80,8 +80,8 @@ def attention(
     key_padding_mask : array_like of bool (B, S) or (S,), optional
         True where the key is a real one.
     kv_lengths, query_lengths : int or array_like (B,), optional
-        How many keys and queries are real. Padded queries come back as zeros, of weights and
-        context; they see no key.
+        How many keys and queries are real. Padded queries see no key: their weights and context
+        are 0.
     causal : bool
         Query i sees key j only if j ≤ i + offset.
     causal_align : {"top-left", "bottom-right"}, optional
@@ -93,9 +93,9 @@ def attention(
         Query i sees keys i + offset − left to i + offset + right; −1 or None is
         unbounded; n is (n, n).
     segment_ids, kv_segment_ids : array_like of int (B, L) or (L,), (B, S) or (S,), optional
-        Of packed sequences: the number of the one that each query and each key belongs to. A
-        query sees only keys of its own. Without ``kv_segment_ids``, keys have the numbers of the
-        queries.
+        For packed sequences: the number of the sequence that each query and key belongs to. A
+        query sees only keys of its own sequence. Without ``kv_segment_ids``, keys have the numbers
+        of the queries.
     softcap : float, optional
         Scores are squeezed into ±softcap by softcap · tanh(raw / softcap), before bias and rules.
     alibi_slopes : True or array_like (H,), optional
@@ -107,34 +107,34 @@ def attention(
     rope_base : float
         Pair p turns by base^(−2p/D) radians for each position.
     rope_frequencies : array_like (n,), optional
-        By how many radians pair p turns for each position instead (``inv_freq`` in
+        The radians that pair p turns for each position, instead of the base (``inv_freq`` in
         Transformers); components beyond the first 2n are not rotated.
     score : {"dot", "cosine", "general", "additive"}
         q · k, their cosine, q W k, or v · tanh(q + k).
     score_weight : array_like (D, D), optional
         W of ``"general"``: its rows belong to the query, its columns to the key, whose width
-        may be another one then.
+        may differ.
     score_vector : array_like (D,), optional
         v of ``"additive"``; ones unless given.
     heads, kv_heads : int, optional
-        Split the width of 2-D or 3-D inputs into so many heads; there are as many of key and value
-        as of the query unless given.
+        Split the width of 2-D or 3-D inputs into this many heads. Without ``kv_heads``, key and
+        value have as many as the query.
     layout : {"sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd"}, optional
         The axes, s being the sequence; ``"bsd"`` and ``"bhsd"`` unless given.
     precision : {"float32", "float64"}, optional
-        What to compute in; the widest input dtype unless given, at least float32.
+        The computing dtype; the widest input dtype unless given, at least float32.
     threads : int, optional
-        The most to use; by default one for each core that the process may use. Small problems
-        are left to the calling thread.
+        The most threads to use; by default one for each core that the process may use. Small
+        problems use only the calling thread.
     outputs : str or collection of str, optional
-        What to compute of weights, context, scores, raw, capped and lse; unless given, the weights
-        and, of a value, the context. Without an L × S output no L × S array is held that takes
-        more than 1 MB, but for the booleans made of a mask of numbers or of the other polarity.
+        What to compute: any of weights, context, scores, raw, capped and lse. By default the
+        weights and, with a value, the context. Without an L × S output, no L × S array above
+        1 MB is held, except the booleans made from a mask of numbers or of the other polarity.
 
     Returns
     -------
     Attention
-        In the computing dtype; outputs not asked for are None. Weights below twice the least
+        In the computing dtype; outputs not asked for are None. Weights below twice the smallest
         normal number of the dtype, 2.4e−38 in float32, may be 0.
 
     Raises
@@ -191,7 +191,7 @@ def solve(
     Returns
     -------
     Attention
-        Its arrays are views of those that were given; of packed heads the context is a copy.
+        Its arrays are views of the arrays of ``into``; the context of packed heads is a copy.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def _check_room(
 
 
 def _outputs_of(problem: Problem, outputs: object) -> Collection[str]:
-    """Return the outputs that are asked for, one or several; by default all that are usual."""
+    """Return the outputs asked for; by default the weights and, with a value, the context."""
     if outputs is None:
         return ("weights",) if problem.value is None else ("weights", "context")
     asked = (outputs,) if isinstance(outputs, str) else outputs

@@ -1,4 +1,4 @@
-"""`gradients`: what a backward pass must give, for every rule of `attention`."""
+"""`gradients`: the backward pass of `attention`, for every rule."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def gradients(
     query, key, value
         As in `attncli.attention`.
     dcontext : array_like
-        The gradient of the loss by the context, in the context's shape.
+        The gradient of the loss with respect to the context, in the context's shape.
     dlse : array_like, optional
-        The gradient of the loss by the lse, in the shape of the lse.
+        The gradient of the loss with respect to the lse, in the shape of the lse.
     threads : int, optional
         As in `attncli.attention`.
     outputs : str or collection of str
-        Of dquery, dkey, dvalue, dbias and dsinks.
+        Any of dquery, dkey, dvalue, dbias and dsinks.
     **rules
         Every rule of `attncli.attention` but ``score="additive"``.
 

@@ -1,11 +1,11 @@
 """Problem in, attention out: no checks of arguments, no files, no printing.
 
 There are two paths. The tiled one (`attncli.engine.flash`) never holds a row of scores. The formula
-(`attncli.engine.formula`) computes some heads or queries at a time, and everything that has a
-number for each query and key. `attncli.engine.plan` decides, and cuts the problem into parts.
+(`attncli.engine.formula`) computes some heads or queries at a time, and every output with a number
+for each query and key. `attncli.engine.plan` chooses the path, and cuts the problem into parts.
 
-The same input gives the same bits on any number of threads, and heads and batch entries do not
-influence each other's.
+The same input gives the same bits on any number of threads. Heads and batch entries do not change
+the bits of each other.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def attend(
         try:
             fully_masked = _fill(problem, results, threads, progress)
         except NotFiniteError:
-            # The inputs are read to say where the fault is, unless no query sees it.
+            # Check the inputs to name the wrong number, unless no query sees it.
             problem = problem.read()
             fully_masked = _fill(problem, results, threads, progress)
     layout = problem.layout
@@ -108,7 +108,7 @@ def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple
 
 def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
     """Return whether NaN or inf in an input might not show in any result."""
-    # tanh(inf) is 1, and values only show in the context.
+    # tanh(inf) is 1, and values affect only the context.
     return not problem.is_product or (problem.value is not None and "context" not in outputs)
 
 
@@ -137,7 +137,7 @@ def _fill(
 
 
 def _by_formula(operands: Operands, results: dict[str, Array]) -> Work[Place]:
-    """Return a function that computes those parts that it is given."""
+    """Return a function that computes the parts that it is given."""
 
     def work(queue: Iterable[Place], _: Callable[[], None]) -> int:
         with Scratch(operands.problem.dtype) as scratch:
@@ -147,7 +147,7 @@ def _by_formula(operands: Operands, results: dict[str, Array]) -> Work[Place]:
 
 
 def _tiled(operands: Operands, parts: list[Place], results: dict[str, Array]) -> Work[Place]:
-    """Return a function that computes those parts that it is given, tile by tile."""
+    """Return a function that computes the parts that it is given, tile by tile."""
     from attncli.engine.flash import attend_block  # noqa: PLC0415 - as above
 
     tiling = tiling_of(operands.problem, parts)

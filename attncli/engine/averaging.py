@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attncli.engine import Progress
     from attncli.problem.problem import Problem
 
-# Weights of one head that are held at once, but for so many queries at least.
+# The most weights of one head that are held at once, and the fewest queries of a block.
 _HELD, _LEAST_ROWS = 2**22, 256
 
 
@@ -36,7 +36,7 @@ def average_weights(
     progress: Progress | None = None,
     into: npt.NDArray[Any] | None = None,
 ) -> tuple[npt.NDArray[Any], int]:
-    """Return the mean of the weights over the heads, holding little beside it.
+    """Return the mean of the weights over the heads, with little extra memory.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def average_weights(
 
 
 def _blocks(problem: Problem) -> Iterator[tuple[int, int]]:
-    """Yield ranges of queries whose weights of one head are few enough to be held."""
+    """Yield ranges of queries, small enough to hold their weights of one head."""
     batch, _, queries, keys = problem.shape
     most = max(_LEAST_ROWS, _HELD // (batch * keys))
     for start in range(0, queries, most):

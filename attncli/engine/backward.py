@@ -10,8 +10,8 @@ In FlashAttention's two steps, with dO the gradient of the context O:
         dQ = dQ + dS K
         dK = dK + dSᵀ Q
 
-Scale and softcap multiply dS; the bias gets dS itself, summed where it was broadcast. What comes
-before the product (rope, cosine, the matrix of a general score) is undone at the end.
+Scale and softcap multiply dS; the bias gets dS itself, summed where it was broadcast. The steps
+before the product (rope, cosine, the matrix of a general score) are undone at the end.
 
 References
 ----------
@@ -43,12 +43,12 @@ Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Queries of a block and keys of a tile: two tiles of a megabyte in float32.
 _ROWS, _COLUMNS = 512, 512
-# Parts that are enough for all threads to end at about the same time.
+# The fewest parts that let all threads end at about the same time.
 _ENOUGH_PARTS = 4
 
 
 class _Part(NamedTuple):
-    """What one thread computes: some entries and key heads with a stretch of the keys."""
+    """A part for one thread: some batch entries and key heads, and a range of keys."""
 
     entries: range
     groups: range
@@ -60,8 +60,8 @@ class _Part(NamedTuple):
 class _Sums:
     """Where the gradients are summed, (B, H or G, …).
 
-    ``query`` and a ``bias`` without an axis of keys have one room for each stretch of keys, so
-    that no two threads write to one.
+    ``query`` and a ``bias`` without a key axis have one array for each range of keys, so that no
+    two threads write to the same array.
     """
 
     query: Array
@@ -83,7 +83,7 @@ def backward(
     Parameters
     ----------
     problem : Problem
-        Read (`Problem.read`), with a value, without an output projection, and not additive.
+        Checked (`Problem.read`), with a value, without an output projection, and not additive.
     dcontext : ndarray (B, H, L, E)
     dlse : ndarray (B, H, L), or None
     outputs : collection of str
@@ -183,7 +183,7 @@ def _of_group(
     sums: _Sums,
     check_stopped: Callable[[], None],
 ) -> None:
-    """Add what the query heads of one key head contribute, over a stretch of its keys."""
+    """Add the contributions of the query heads that share one key head, for a range of its keys."""
     problem, share = operands.problem, operands.share
     place = entry % len(operands.key), group
     key = widen(operands.key[place], problem.dtype)
@@ -243,7 +243,7 @@ def _capped(problem: Problem, scores: Array, place: Place) -> Array | None:
 
 
 def _add_bias(bias: Array, chunk: int, place: Place, dscores: Array) -> None:
-    """Add the gradient of a tile's scores to that of the bias, summed where it is broadcast."""
+    """Add the scores' gradient in a tile to the bias's gradient, summed where it is broadcast."""
     room = place.cut(bias[chunk] if bias.ndim == 5 else bias)[0, 0]
     axes = tuple(axis for axis in (0, 1) if room.shape[axis] == 1 < dscores.shape[axis])
     room += dscores.sum(axis=axes, keepdims=True) if axes else dscores
@@ -271,7 +271,7 @@ def _before_product(problem: Problem, dquery: Array, dkey: Array) -> tuple[Array
 
 
 def _through_unit(rows: Array, gradient: Array) -> Array:
-    """Return the gradient of rows from that of rows / length; 0 for a row of zeros."""
+    """Turn the gradient of rows / length into the gradient of the rows; 0 for a row of zeros."""
     length = np.sqrt(np.vecdot(rows, rows))[..., None]
     unit = rows / np.where(length == 0, 1, length)
     along = np.vecdot(unit, gradient)[..., None]

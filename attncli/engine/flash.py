@@ -11,9 +11,9 @@ The softmax of a row is summed up without ever holding the row:
         m = m'
     O / l is the context, and m + ln l the lse
 
-Any number in place of m gives the same result. Where no exponential leaves the range, m is 0 and
-stays so: nothing is searched for, subtracted or rescaled. A bound on the scores tells so first, and
-the sums afterwards (`attncli.engine.range_checks`).
+Any number in place of m gives the same result. If no exponential leaves the range, m stays 0: no
+row max is searched for or subtracted. Either a bound on the scores shows this beforehand, or the
+sums show it afterwards (`attncli.engine.range_checks`).
 
 References
 ----------
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 
-# If the first tile comes so close to the highest score that needs no shift, a later one exceeds it.
+# A first tile above this share of the highest unshifted score makes the block subtract row maxes.
 _NEARLY = 0.8
-# Scores of a strip that is computed by the formula.
+# The most scores of a strip that is computed by the formula.
 _FORMULA_SCORES = 2**17
 
 
@@ -92,7 +92,7 @@ class Block:
     Attributes
     ----------
     bound : float
-        On the capped scores, in nats.
+        The bound on the capped scores, in nats.
     shifted : bool
         Whether the row max is subtracted from the scores.
     watched : bool
@@ -146,14 +146,14 @@ class Block:
         """Return a rule (1, 1, L, S) as an array that broadcasts to a tile."""
         rule = rule[0, 0]
         if not self.tiling.query_major:
-            # Rows that lie a power of 2 apart would displace each other in the cache.
+            # Rows a power of 2 apart would evict each other from the cache.
             rule = np.ascontiguousarray(rule)
         return self.in_panels(rule)
 
     def tiles(self, bound: float) -> list[Span]:
-        """Return the keys of each tile, of those that any query may see.
+        """Return the range of keys of each tile; together they hold every key that a query may see.
 
-        The bound is that on the capped scores, in nats.
+        ``bound`` is the bound on the capped scores, in nats.
         """
         first, last = self._within_reach(bound)
         if first >= last:
@@ -166,7 +166,7 @@ class Block:
     def _within_reach(self, bound: float) -> Span:
         """Return the keys that any query sees, without those that ALiBi makes negligible.
 
-        Whether that was right is checked afterwards, as for other negligible exponentials.
+        A later check finds whether that was right, as for other negligible exponentials.
         """
         problem, entry, (start, stop) = self.problem, self.place.entries[0], self.place.rows
         span = problem.visible.span(entry, start, stop)
@@ -190,11 +190,11 @@ class OnlineSoftmax:
     row_max : ndarray (P, R), or None
         What was subtracted from the scores; None for 0.
     row_sum : ndarray (P, R)
-        Of exponentials; 0 where a query has seen no key.
+        Row sum of the exponentials; 0 where a query has seen no key.
     context : ndarray (P, R, E), or None
         Values weighted by exponentials; None where no context is asked for.
     flushed : bool
-        Whether exponentials may have been taken for 0 because they are negligible.
+        Whether negligible exponentials may have become 0.
     """
 
     def __init__(self, block: Block, *, with_context: bool) -> None:
@@ -213,7 +213,7 @@ class OnlineSoftmax:
         """Raise the row max to that of the scores (P, R, C), and subtract it from them."""
         before = np.asarray(self.row_max)
         row_max = np.maximum(before, scores.max(axis=2))
-        # A query that has seen no key has a row max of −inf, of which none may be subtracted.
+        # A query that has seen no key has a row max of −inf, which must not be subtracted.
         shift = np.where(row_max == -np.inf, 0, row_max)
         np.subtract(scores, shift[:, :, None], out=scores)
         if (row_max > before).any():
@@ -239,7 +239,7 @@ def _over_all_keys(
     problem = block.problem
     softmax = OnlineSoftmax(block, with_context="context" in results)
     tiles = block.tiles(block.bound)
-    # Keys beyond the reach of ALiBi count as negligible ones.
+    # Keys beyond the reach of ALiBi count as negligible.
     softmax.flushed |= problem.alibi_slopes is not None and tiles != block.tiles(math.inf)
     for columns in tiles:
         check_stopped()
@@ -266,12 +266,12 @@ def _over_all_keys(
 
 
 def _floor(dtype: np.dtype[Any]) -> float:
-    """Return the score whose exponential is just not negligible beside 1, in nats."""
+    """Return the score, in nats, below which an exponential is negligible beside 1."""
     return math.log(NEGLIGIBLE[dtype])
 
 
 def _needs_no_shift(tile: Array) -> bool:
-    """Return whether the scores of a first tile are not nearly too high already."""
+    """Return whether the scores of a first tile are low enough to need no shift."""
     return bool(tile.max() <= _NEARLY * HIGHEST_UNSHIFTED[tile.dtype])
 
 
@@ -279,8 +279,8 @@ def _exponentiate(block: Block, tile: Array, softmax: OnlineSoftmax) -> None:
     """Replace scores by their exponentials, some of which may be negligible.
 
     Arithmetic with numbers below 1e−38 takes ten to a hundred times as long as with others. Where
-    scores may be −inf, negligible exponentials become 0. Otherwise they become the least that is
-    not negligible, which takes less time.
+    scores may be −inf, negligible exponentials become 0. Otherwise they become the smallest number
+    that is not negligible, which takes less time.
     """
     problem, floor = block.problem, _floor(tile.dtype)
     low = block.shifted or block.adds or block.bound > -floor

@@ -1,7 +1,7 @@
-"""The formula as it stands in the paper, softmax(scale · QKᵀ) V, of some heads and queries.
+"""The formula as it stands in the paper, softmax(scale · QKᵀ) V, for some heads and queries.
 
-It serves small problems, many short heads, few queries over many keys, every output that has a
-number for each query and key, additive scores, and what leaves the range of the tiled path
+It serves small problems, many short heads, few queries over many keys, every output with a number
+for each query and key, additive scores, and scores that leave the range of the tiled path
 (`attncli.engine.flash`).
 """
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
-# Scores up to which a masked copy takes less time than the minimum with infinities; of a head, up
-# to which it is not worth while to look for the least, or to add them up in pieces.
+# Up to this many scores, a masked copy is faster than a minimum with infinities. Up to this many
+# scores of a head, neither a search for the least score nor a sum in pieces is worth the time.
 _SHORT = 4096
-# Numbers of half precision that are widened at a time.
+# Half-precision numbers that are widened at a time.
 _WIDENED = 2**20
 _LEAST_NORMAL = {
     np.dtype(kind): 2 * float(np.finfo(kind).tiny) for kind in (np.float32, np.float64)
@@ -54,7 +54,7 @@ def attend_part(
 ) -> int:
     """Compute a part of the results, and return how many (batch, head, query) see no key.
 
-    Heads are those of whole groups that share a key, or lie within one group.
+    The heads are whole groups that share a key head, or lie within one group.
 
     References
     ----------
@@ -86,8 +86,8 @@ def attend_part(
         factors = share_beside_sinks(total, sinks.astype(total.dtype) - highest)
     empty = total == 0
     np.copyto(total, 1, where=empty)
-    # Exponentials times values, divided at the end, have the fewest rounding errors. Without a
-    # shift their sums leave the range, and the weights come first.
+    # Dividing after the product with the values has the fewest rounding errors. Without a shift,
+    # the sums of such products leave the range, and the weights come first.
     if not shifted:
         np.divide(scores, total, out=scores)
     if "context" in own:
@@ -103,11 +103,11 @@ def attend_part(
 
 
 def _seen_keys(problem: Problem, place: Place, own: dict[str, Array]) -> Place:
-    """Return a place with the keys that any query may see, and write what others have."""
+    """Return the place without keys that no query sees, and write the results for those keys."""
     if not problem.visible.banded or "raw" in own or "capped" in own:
         return place
     first, last = problem.visible.span(place.entries[0], *place.rows)
-    last = max(last, first + 1)  # one key that is hidden, where none is seen
+    last = max(last, first + 1)  # keep one hidden key if no query sees any
     for name, hidden in (("weights", 0), ("scores", -np.inf)):
         if name in own:
             own[name][..., :first] = hidden
@@ -118,13 +118,13 @@ def _seen_keys(problem: Problem, place: Place, own: dict[str, Array]) -> Place:
 def _bound(operands: Operands, place: Place) -> float:
     """Return a bound on the magnitude of the capped scores, in nats; inf if unknown.
 
-    It makes the shift, and looking for infinite scores, superfluous. It is only worked out for
-    long heads, which are computed one by one, so that heads do not influence each other.
+    A bound makes the shift and the search for infinite scores superfluous. Only long heads get one:
+    they are computed one by one, so that heads do not influence each other.
     """
     problem = operands.problem
     _, _, queries, keys = problem.shape
     alone = all(stop - start == 1 for start, stop in place[:2])
-    # With few queries, to read all keys for a bound costs as much as it saves.
+    # For few queries, reading all keys for a bound costs as much as it saves.
     long = queries > FEW_QUERIES and queries * keys > SCORES_OF_SHORT_HEAD
     if long and alone and problem.is_product:
         return operands.score_bound(place)
@@ -132,7 +132,7 @@ def _bound(operands: Operands, place: Place) -> float:
 
 
 def _room(place: Place, own: dict[str, Array], scratch: Scratch) -> Array:
-    """Return an array (B, H, L, S) for the scores: that of the weights if they are asked for."""
+    """Return an array (B, H, L, S) for the scores: that of the weights if asked for."""
     weights = own.get("weights")
     if weights is not None and weights.strides[3] == weights.itemsize:
         return weights[..., slice(*place.columns)]
@@ -154,7 +154,7 @@ def _write_scores(
     adds = problem.bias is not None or problem.alibi_slopes is not None
     if adds and finite and not _is_finite(scores):
         wrong = ~np.isfinite(scores)
-        if problem.bias is not None:  # which may be −inf itself
+        if problem.bias is not None:  # a bias may hold −inf
             wrong &= widen(place.cut(problem.bias), problem.dtype) > -np.inf
         _refuse_seen(problem, place, wrong)
     if problem.visible.hides:
@@ -173,7 +173,7 @@ def _hide(problem: Problem, place: Place, scores: Array, *, finite: bool) -> Non
 
 
 def _write_raw(operands: Operands, place: Place, scores: Array, *, finite: bool) -> bool:
-    """Write the raw scores, and return whether all of them are finite, also of hidden keys."""
+    """Write the raw scores, and return whether all are finite, those of hidden keys included."""
     problem = operands.problem
     entries, heads, rows, columns = [slice(*span) for span in place]
     query = widen(operands.query[entries, heads, rows], problem.dtype)
@@ -183,7 +183,7 @@ def _write_raw(operands: Operands, place: Place, scores: Array, *, finite: bool)
     elif abs(problem.scale) > 1:
         _multiply(np.multiply(query, problem.scale, dtype=query.dtype), key, scores)
     else:
-        # As on paper the scale comes last, so that products of whole numbers are exact.
+        # The scale comes last, as on paper, so that products of whole numbers are exact.
         _multiply(query, key, scores)
         np.multiply(scores, problem.scale, out=scores)
     if finite or _is_finite(scores):
@@ -327,7 +327,7 @@ def _of_entries(array: Array, place: Place) -> Array:
 
 
 def _by_group(array: Array, groups: int, *, stacked: bool) -> Array:
-    """Return (B, H, L, ·) so that the heads of a group meet their key, (B, G, 1, S, ·).
+    """Reshape (B, H, L, ·) so that the heads of a group meet their key, (B, G, 1, S, ·).
 
     If possible, their queries are stacked, (B, G, H/G · L, ·): fewer and larger products.
     """
@@ -340,7 +340,7 @@ def _by_group(array: Array, groups: int, *, stacked: bool) -> Array:
 
 
 def _pieces(array: Array) -> Iterator[slice]:
-    """Yield the keys of an array (…, S, ·) some at a time, so that few numbers are widened."""
+    """Yield ranges of the keys of an array (…, S, ·), so that few numbers are widened at a time."""
     keys = array.shape[-2]
     step = max(1, _WIDENED * keys // array.size)
     for start in range(0, keys, step):

@@ -32,8 +32,7 @@ def merge(
         context = Σ exp(lse_p − m) · context_p / total
         lse     = m + ln total
 
-    The sums are made in float64, so order and grouping change nothing but the last bits of
-    float64.
+    The sums are made in float64, so order and grouping of the parts change only their last bits.
 
     Parameters
     ----------
@@ -57,7 +56,7 @@ def merge(
     Raises
     ------
     ShapeError
-        The parts do not have the same shapes, or there is not one sink a head.
+        The shapes of the parts differ, or there is not one sink for each head.
     DataError
         An lse is NaN or +inf.
     UsageError

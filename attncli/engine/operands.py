@@ -1,7 +1,7 @@
 """Query and key after rope and score function: raw scores are scale · q kᵀ of these.
 
-Also the bounds on them, in place of maxima of scores, and how the engine reports numbers that are
-not finite.
+Also bounds on the scores, which replace their maxima, and the errors for numbers that are not
+finite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Squares that are smaller may have lost digits.
+# Squares below this, the smallest normal number / epsilon, may have lost digits.
 _LEAST_SQUARE = {
     np.dtype(kind): float(np.finfo(kind).tiny / np.finfo(kind).eps)
     for kind in (np.float32, np.float64)
@@ -54,7 +54,7 @@ class Operands:
     problem: Problem
     query: Array
     key: Array
-    # By place; two threads may work one out at the same time, but find the same.
+    # Bounds by place; two threads may compute the same bound at once, with the same result.
     _longest_keys: dict[tuple[int, int], float] = field(default_factory=dict)
     _largest_values: dict[tuple[int, int], Array] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Operands:
         return min(query * key * factor, problem.softcap or math.inf)
 
     def largest_values(self, place: Place) -> Array:
-        """Return the largest magnitude in each column (E,) of a head's values; NaN if one is."""
+        """Return the largest magnitude in each column (E,) of a head's values, or NaN."""
         (entry, _), (head, _) = place.entries, place.heads
         value = np.asarray(self.problem.value)
         at = entry % len(value), head // self.share
@@ -106,7 +106,7 @@ class Operands:
 
 
 def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:
-    """Apply what comes before the product of query and key; ``angles`` is the dtype of rope's.
+    """Apply the steps before the product of query and key; ``angles`` is the dtype of rope's.
 
     Rotary embedding comes first. Then the score function decides: ``cosine`` scales both to unit
     length, ``general`` multiplies the query by W; ``dot`` and ``additive`` change nothing.
@@ -132,9 +132,9 @@ def rotated(problem: Problem) -> Operands:
 
 
 def _largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
-    """Return the largest length of some vectors (..., D), or more where squares underflow.
+    """Return the largest length of some vectors (..., D), or a larger number if squares underflow.
 
-    It is inf where a square overflows, and NaN if a number is.
+    It is inf if a square overflows, and NaN if a number is NaN.
     """
     wide = [vectors] if vectors.dtype == dtype else (widen(one, dtype) for one in parts(vectors))
     squares = [np.vecdot(one, one).max() for one in wide]

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Bytes of a cache line: products are faster if their operands begin at one.
+# Bytes of a cache line: products are faster if their operands begin at the start of one.
 _LINE = 64
 # Bytes of scratch memory that may stay allocated between calls, for each thread.
 _KEPT = 2**23
-# BLAS adds up one number after the other, and rounding errors grow with how many there are. So a
-# sum of exponentials adds at most so many, and a product for the context at most so many keys.
+# BLAS adds one number after the other, and rounding errors grow with their count. These are the
+# most exponentials that one sum adds, and the most keys of one product for the context.
 _LONGEST_SUM, _LONGEST_PRODUCT = 128, 4096
 # NumPy releases the interpreter's lock during a product only if it has more than 500 results.
 _FREE_RESULTS, _SHORTEST_PRODUCT = 501, 256
@@ -59,7 +59,7 @@ class Scratch:
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        """Leave the memory to the next worker, if it is not more than is kept."""
+        """Keep the memory for the next worker, unless it exceeds the limit."""
         if sum(held.nbytes for held in self._memory.values()) <= _KEPT:
             self._spare.append(self._memory)
 

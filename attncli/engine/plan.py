@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 
-# Measured (docs/design/engine.md). Scores that the formula computes at a time: half a megabyte in
-# float32, which stays in a core's cache.
+# All measured (docs/design/engine.md). Scores that the formula computes at a time: half a megabyte
+# in float32, which stays in a core's cache.
 _SCORES = 2**17
-# Scores of a head up to which the formula is quicker than tiles, and queries that share a key.
+# The formula is faster than tiles up to this many scores of a head, or queries of a key head.
 SCORES_OF_SHORT_HEAD, FEW_QUERIES = 2**16, 16
-# Multiplications up to which a whole problem is computed at once.
+# The most multiplications of a problem that is computed at once, in one part.
 _AT_ONCE = 8_000_000
-# Parts that are enough for all threads to end at about the same time, and blocks of one head.
+# The fewest parts, and blocks of one head, that let all threads end at about the same time.
 _ENOUGH_PARTS, _ENOUGH_BLOCKS = 8, 4
-# Queries of a strip of weights, and bytes of it.
+# Queries of a strip of weights, and its bytes.
 _STRIP_ROWS, _STRIP_BYTES = 512, 2**22
-# Queries of a block; bytes of a tile, and its fewest keys. Where keys may be left out, blocks are
-# smaller.
+# Queries of a block: usually, and with banded rules or a window, which let it skip keys. Bytes of a
+# tile, and its fewest keys.
 _BLOCK_ROWS, BANDED_ROWS, _WINDOW_ROWS = 512, 256, 192
 TILE_BYTES, LEAST_COLUMNS = 2**20, 64
-# Where BLAS multiplies small matrices without copying them first: queries of a panel and of a
-# block, and multiplications of a product.
+# If BLAS multiplies small matrices without copying them first: queries of a panel and of a block,
+# and multiplications of a product.
 PANEL, _PANELLED_ROWS, _SMALL_PRODUCT = 64, 2048, 1_000_000
-# Waking other threads and waiting for them takes as long as this many multiplications, and reading
-# a number of key or value as long as so many.
+# Costs, in multiplications: waking other threads and waiting for them, and reading one number of
+# key or value.
 WAKING, _READING = 30_000_000, 9
 # OpenBLAS uses several threads for products with more multiplications than the first number, and
 # for sums of squares of more numbers than the second (interface/gemm.c and dot.c).
@@ -107,7 +107,7 @@ def repays_threads(problem: Problem, threads: int) -> bool:
 
 
 def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
-    """Return the parts that the formula computes: some entries, some heads or some queries."""
+    """Return the parts that the formula computes: some batch entries, heads or queries."""
     batch, heads, queries, keys = problem.shape
     share = heads // problem.key.shape[1]
     scores, few = queries * keys, share * queries <= FEW_QUERIES
@@ -124,7 +124,7 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
         return _grid(problem, 1, 1, max(1, rows))
     if share * scores > _SCORES and not few:
         return _grid(problem, 1, max(1, _SCORES // scores), queries)
-    # Whole groups, several of them, but enough parts.
+    # Several whole groups in each part, but enough parts for all threads.
     most = max(share, min(_SCORES // scores, -(-batch * heads // _ENOUGH_PARTS)))
     return _grid(problem, min(together, max(1, most // heads)), most, queries)
 
@@ -178,10 +178,10 @@ def _rows(problem: Problem, most: int) -> int:
 
 
 def _grid(problem: Problem, entries: int, heads: int, rows: int) -> list[Place]:
-    """Return parts of at most so many entries, heads and queries, with all keys.
+    """Return parts of at most ``entries``, ``heads`` and ``rows`` (queries), each with all keys.
 
-    Heads are those of whole groups that share a key, or lie within one group. The last queries
-    come first: under the causal rule they see the most keys.
+    Heads are whole groups that share a key head, or lie within one group. The last queries come
+    first: under the causal rule they see the most keys.
     """
     batch, all_heads, queries, keys = problem.shape
     share = all_heads // problem.key.shape[1]

@@ -19,17 +19,17 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Scores in nats up to which exponentials need no shift: exp(±40) is 4e−18 to 2e17, which leaves
 # sums in float32 20 orders of magnitude to both ends of its range, 1e−38 to 3e38.
 HIGHEST_UNSHIFTED = {_SINGLE: 40.0, _DOUBLE: 300.0}
-# Exponentials below this are negligible beside a row sum of 1, also thousands of them. They are far
-# enough above the smallest normal number that products with them are not slow.
+# Even thousands of exponentials below this are negligible beside a row sum of 1. Yet it is so far
+# above the smallest normal number that products are not slow.
 NEGLIGIBLE = {_SINGLE: 2.0**-99, _DOUBLE: 2.0**-963}
-# The least row sum beside which they are negligible where there is no shift.
+# Without a shift, they are negligible beside a row sum of at least this.
 _LEAST_SUM = {_SINGLE: 1e-12, _DOUBLE: 1e-250}
-# Without a shift, products of exponentials and small values may lose digits. They have not where
-# the row sums are at least this, and the context is not tiny.
+# Without a shift, products of exponentials and small values may lose digits. They lose none if the
+# row sums are at least the first number, and the context is not below the second.
 _ENOUGH, _TINY = 2.0**-10, 1e-30
-# A column whose largest value is below this may be summed up to 0 without a shift.
+# Without a shift, a column whose values are all below this may sum to 0.
 _SMALL_VALUE = 1e-12
-# A lse so close to 0 that is made without a shift has lost 6 bits.
+# Without a shift, an lse closer to 0 than this has lost 6 bits.
 _NEAR_ZERO = 2.0**-6
 
 
@@ -39,7 +39,7 @@ def loses_digits(block: Block, softmax: OnlineSoftmax, *, with_lse: bool) -> boo
     least = float(row_sum.min())
     if block.watched:
         most = math.exp(HIGHEST_UNSHIFTED[row_sum.dtype])
-        # NaN, of a hidden exponential that was infinite, makes a comparison false.
+        # NaN, from a hidden exponential that was infinite, makes comparisons false.
         if not (least > _LEAST_SUM[row_sum.dtype] and row_sum.max() <= most):
             return True
     if with_lse and not block.shifted and (np.abs(np.log(row_sum)) < _NEAR_ZERO).any():
@@ -54,8 +54,8 @@ def loses_digits(block: Block, softmax: OnlineSoftmax, *, with_lse: bool) -> boo
 def _loses_values(block: Block, softmax: OnlineSoftmax, context: Array) -> bool:
     """Return whether exponentials that count for the context may have been lost.
 
-    They are negligible in the row sum, or were summed up with small values, but count where their
-    value is large beside the others of its column.
+    An exponential that is negligible in the row sum, or small times its value, still counts where
+    its value is large beside the others of its column.
     """
     largest = block.operands.largest_values(block.place)
     if not (np.isfinite(context).all() and np.isfinite(largest).all()):

@@ -1,8 +1,8 @@
 """From raw scores to scores: softcap, bias, ALiBi and hiding, in this order, for every path.
 
-Rules are cut out for the part of the scores at hand as arrays (B, H, L, S) whose axes may have
-length 1. Each path gives a function that turns such an array into one that broadcasts to its own
-scores: as it is, or in the panels of a tile.
+Each rule is cut to the current part of the scores, as an array (B, H, L, S) whose axes may have
+length 1. Each path gives a function that makes such an array broadcast to its own scores: as it is,
+or in the panels of a tile.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ def _penalty(slopes: Array, place: Place, offset: int, dtype: np.dtype[Any]) -> 
     distance = np.abs(np.arange(start + offset - last + 1, stop + offset - first))
     penalty = np.multiply(distance, slopes, dtype=dtype, casting="same_kind")
     rows = np.lib.stride_tricks.sliding_window_view(penalty, last - first, axis=1)
-    # NumPy takes many times as long to read the view itself in the order of a tile.
+    # A copy, because NumPy reads the view many times more slowly in the order of a tile.
     return np.ascontiguousarray(rows[:, :, ::-1])
 
 
 def share_beside_sinks(total: Array, above: Array) -> tuple[Array, Array]:
-    """Return two factors whose product is total / (total + e^above); one might be too small.
+    """Return two factors with the product total / (total + e^above), which might underflow as one.
 
     The total is a sum of exponentials under a shift, 0 where a query sees no key; the sinks are
     ``above`` nats above that shift. The second factor is 0 where the total is 0.
@@ -143,7 +143,7 @@ def share_beside_sinks(total: Array, above: Array) -> tuple[Array, Array]:
     # t / (t + e^a) = e^(−a/2) · e^(−a/2) t / (t e^(−a) + 1), for a > 0
     half = np.exp(np.maximum(above, 0) / -2)
     denominator = total * half * half + np.exp(np.minimum(above, 0))
-    # The denominator of a query that sees no key may be 0 as well: of a sink far below the shift.
+    # A query that sees no key may have a denominator of 0, too, if its sink is far below the shift.
     share = half * total
     return half, np.divide(share, denominator, out=np.zeros_like(share), where=total != 0)
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; beside it the words and names that all rooms share.
+"""The tree of errors; the modules beside it hold the words and names that all packages share.
 
 ::
 
@@ -62,7 +62,7 @@ class UsageError(AttnError):
 
 
 class UnknownArgumentError(UsageError, TypeError):
-    """A function has not such arguments; as of any Python function it is a `TypeError`."""
+    """A function has no such argument; like any such error in Python it is a `TypeError`."""
 
 
 class InputError(AttnError):
@@ -86,7 +86,7 @@ class AttnWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Issue an `AttnWarning` at the line outside attncli that asked."""
+    """Issue an `AttnWarning` at the line outside attncli that made the call."""
     level, frame = 2, sys._getframe(1)  # noqa: SLF001 - inspect imports 20 ms of modules
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

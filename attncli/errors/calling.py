@@ -1,4 +1,4 @@
-"""How the functions of attncli are called: what they show, and what they say of a wrong call."""
+"""The signatures of attncli's functions, and the errors for a wrong call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def showing(keywords: type, defaults: Mapping[str, Any]) -> Callable[[_R], _R]:
 
 
 def completed(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords with their defaults; `by_known_names` says which one is unknown."""
+    """Return keywords with their defaults; `by_known_names` reports unknown ones."""
     whole = {**defaults, **given}
     if len(whole) > len(defaults):
         raise TypeError
@@ -53,7 +53,7 @@ def completed(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
 
 
 def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function say how it is called, where it is called otherwise."""
+    """Make a function explain a wrong call."""
 
     @wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -67,7 +67,7 @@ def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def unchecked(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function without the look of `by_known_names`, for calls from inside."""
+    """Return a function without the checks of `by_known_names`, for internal calls."""
     bare: Callable[_P, _R] = vars(function)["__wrapped__"]
     return bare
 
@@ -75,7 +75,7 @@ def unchecked(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def _refuse_call(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    """Raise where a function has not the arguments that it was called with."""
+    """Raise an error if a call does not fit the signature of a function."""
     name, signature = function.__name__, inspect.signature(function)
     unknown = next((each for each in kwargs if each not in signature.parameters), None)
     if unknown is not None:

@@ -1,4 +1,4 @@
-"""What other libraries call an argument, and which argument it is here."""
+"""The argument names of other libraries, and the argument of attncli for each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Here(NamedTuple):
-    """The argument that serves in the place of one of another library.
+    """The argument of attncli that replaces one of another library.
 
     Attributes
     ----------
     name : str
-        Of the argument, or of several; empty where attncli has none.
+        The argument, or several; empty if attncli has none.
     rule : bool
-        Whether a dump that holds it means another problem than without it.
+        Whether a dump that holds it poses another problem than one without it.
     """
 
     name: str
@@ -25,11 +25,11 @@ class Here(NamedTuple):
 
 
 def option_of(name: str) -> str:
-    """Return the option of an argument."""
+    """Return the command-line option of an argument."""
     return "--" + name.replace("_", "-")
 
 
-# What each is called in PyTorch, Transformers, FlashAttention, JAX, Keras, ONNX and xFormers.
+# The names of each argument in PyTorch, Transformers, FlashAttention, JAX, Keras, ONNX, xFormers.
 _NAMES = {
     "mask": "attn_mask causal_mask src_mask tgt_mask memory_mask block_mask mask_mod",
     "mask, or key_padding_mask": "attention_mask encoder_attention_mask padding_mask",
@@ -60,7 +60,7 @@ _NAMES = {
     "key_cache value_cache",
     "": "bias_k bias_v head_mask block_table block_tables page_table",
 }
-# What changes nothing of the problem.
+# Arguments that do not change the problem.
 _NO_RULES = {
     "outputs": "need_weights return_lse return_softmax_lse return_weights return_attn_probs "
     "return_attention_scores",

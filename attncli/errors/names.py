@@ -9,30 +9,30 @@ Align = Literal["top-left", "bottom-right"]
 MaskMeans = Literal["keep", "drop"]
 # Which components of query and key are rotated together.
 Pairing = Literal["half", "interleaved"]
-# What is computed in.
+# The computing dtype.
 PrecisionName = Literal["float32", "float64"]
 # How query and key are compared.
 Score = Literal["dot", "cosine", "general", "additive"]
-# The version of the JSON and YAML that are written. It grows when readers have to change.
+# The schema version of JSON and YAML output. It grows when readers have to change.
 SCHEMA = 1
 
-# Stages of the scores: each L × S, as the weights.
+# Stages of the scores: each L × S, like the weights.
 SCORE_STAGES = ("scores", "raw", "capped")
 SQUARE = ("weights", *SCORE_STAGES)
-# What attention gives, in the order in which it is shown.
+# The outputs of attention, in the order in which they are shown.
 OUTPUTS = ("weights", "context", *SCORE_STAGES, "lse")
-# What hides keys: options, and fields of `attncli.problem.visibility.Visibility`.
+# The rules that hide keys: options, and fields of `attncli.problem.visibility.Visibility`.
 HIDING_RULES = (
     *("mask", "key_padding_mask", "kv_lengths", "query_lengths", "causal", "window"),
     "segment_ids",
 )
-# What attention begins with, given or projected.
+# The inputs of attention, given or projected.
 INPUTS = ("query", "key", "value")
-# What the weights come to: a list of figures, or of the strongest keys.
+# Summaries of the weights: statistics, and the strongest keys.
 SUMMARIES = ("stats", "top")
-# What all layers come to: weights, averaged over the heads.
+# The summary of all layers: weights, averaged over the heads.
 ROLLOUT = "rollout"
-# What a backward pass gives, and the input that each belongs to; and what it is given.
+# The results of a backward pass, each with its input; and its arguments, each with its output.
 GRADIENTS = {
     "dquery": "query",
     "dkey": "key",
@@ -48,7 +48,7 @@ _ALSO = {
     "value": ("v",),
     "context": ("o", "out", "output"),
 }
-# What compute shows.
+# The names that compute can show.
 SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS, *GRADIENTS, ROLLOUT)
 # Entries that hold labels: of queries and keys alike, of queries, of keys.
 LABELS = ("tokens", "query_labels", "key_labels")
@@ -65,7 +65,7 @@ _GRADIENT_NAMES = {
 
 
 def gradient_name(name: str) -> str | None:
-    """Return the name of a gradient that is spelled in any usual way; None of anything else.
+    """Return the name of a gradient that is spelled in any usual way; None for other names.
 
     Examples
     --------

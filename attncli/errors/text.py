@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 # Characters of a word that a message shows.
 _QUOTED = 40
-# The largest float64 has 309 digits, and Python reads no more than 4,300.
+# A whole number of at most 400 digits: float64 has up to 309, and Python reads at most 4,300.
 _WHOLE = r"\s*([-+]?)0*([0-9]{1,400})\s*"
 
 
 def encodable(text: str) -> str:
-    """Return a text with the codes of lone surrogates, which no file of text takes."""
+    """Return a text with lone surrogates escaped, which no text file can hold."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -34,7 +34,7 @@ def first_few(words: Sequence[str], most: int = 8) -> str:
 
 
 def number_words(number: int) -> str:
-    """Return the digits of a whole number, if Python writes so many."""
+    """Return the digits of a whole number, or words if it has too many for Python."""
     try:
         return str(number)
     except ValueError:
@@ -66,7 +66,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def label_text(label: str) -> str:
-    """Return a label as it is shown: printable, and with signs where it has nothing to be seen.
+    """Return a label as it is shown: printable, with visible signs if it is blank or empty.
 
     >>> label_text("the cat"), label_text("  "), label_text("")
     ('the cat', '␣␣', '""')
@@ -84,7 +84,7 @@ def labelled(index: int, label: str | None) -> str:
 
 
 def in_ascii(text: str, signs: Mapping[str, str]) -> str:
-    r"""Return a text for a terminal that has ASCII only: with ``signs``, and escapes for others.
+    r"""Return a text in ASCII: with ``signs`` replaced, and other characters escaped.
 
     >>> print(in_ascii("−∞ …", {"−": "-", "…": ".."}))
     -\u221e ..
@@ -97,7 +97,7 @@ def in_ascii(text: str, signs: Mapping[str, str]) -> str:
 
 
 def json_text(data: object) -> str:
-    r"""Return data as JSON with every letter as it is, but nothing that a terminal would obey.
+    r"""Return data as JSON with all letters as they are, and terminal controls escaped.
 
     >>> print(json_text(["中文", "a\x9b2J"]))
     [
@@ -132,7 +132,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def places(where: Mapping[str, int | None]) -> list[str]:
-    """Return the words of a place: of each axis that there is, with the index on it.
+    """Return the name and the index of each axis that has an index.
 
     >>> places({"batch": None, "head": 2})
     ['head 2']
@@ -141,9 +141,9 @@ def places(where: Mapping[str, int | None]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """Return the known word that a wrong one probably means, as a hint; None where none is nearest.
+    """Return a hint with the known word nearest to a wrong one; None if no single word is nearest.
 
-    ``likeness`` is from 0 to 1, which is the same word.
+    ``likeness`` is the least similarity, from 0 to 1 (the same word).
 
     >>> did_you_mean("Wieghts", ["weights", "context"])
     'did you mean weights?'
@@ -163,7 +163,7 @@ def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
 
 
 def whole_number(text: str) -> int | None:
-    """Read a whole number of the digits 0 to 9; None where the text is none.
+    """Read a whole number in the digits 0 to 9; None for any other text.
 
     >>> whole_number("-012"), whole_number("1.0"), whole_number("1_000"), whole_number("१")
     (-12, None, None, None)

@@ -1,1 +1,1 @@
-"""Number formats, indices, positions: what is computed with, below every question."""
+"""Number formats, indices, positions and threads, which all other packages use."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli.errors import DataError
 from attncli.numerics.dtypes import as_bfloat16
 
-# What they call their module, in which the dtype is.
+# Modules of libraries whose tensors may be bfloat16; each holds the dtype.
 _WITH_BFLOAT16 = {"torch", "mlx.core"}
 _NO_ARRAY = "rows of unequal length or things that are no numbers"
 
@@ -28,7 +28,7 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
     Raises
     ------
     DataError
-        NumPy cannot make an array of it, or would lose what is masked.
+        NumPy cannot make an array of it, or would lose its mask.
     """
     if _is_masked(value):
         raise DataError(
@@ -65,10 +65,10 @@ def _is_masked(value: object) -> bool:
 
 
 def _bfloat16_bits(value: object) -> Any:
-    """Return a bfloat16 tensor as one of int16, and None for anything else."""
+    """Return the bits of a bfloat16 tensor as int16; None for anything else."""
     library, _, dtype = str(getattr(value, "dtype", "")).rpartition(".")
     if dtype != "bfloat16" or library not in _WITH_BFLOAT16:
         return None
-    # Who has a tensor has imported its library: attncli itself does without.
+    # The library of a tensor is imported already; attncli itself imports none.
     tensor: Any = value
     return tensor.view(sys.modules[library].int16)

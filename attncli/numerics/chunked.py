@@ -1,4 +1,4 @@
-"""Arrays that stay on disk: what is asked for is read, a block at a time."""
+"""Arrays that stay on disk and are read block by block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mapped(NamedTuple):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """One chunk of all, of which any part may be read."""
+        """One chunk, the whole array; any part of it may be read."""
         return (1,) * len(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
@@ -41,7 +41,7 @@ class Chunked:
     Parameters
     ----------
     array : object
-        With ``shape``, ``dtype``, ``chunks`` and an index that reads, as `zarr.Array`.
+        An object with ``shape``, ``dtype``, ``chunks`` and an index that reads, as `zarr.Array`.
     """
 
     def __init__(self, array: Any) -> None:
@@ -83,7 +83,7 @@ class Chunked:
 
 
 class Stored(NamedTuple):
-    """A block of query, key or value on disk, as a worker is sent it.
+    """A block of query, key or value on disk, in the form that is sent to a worker.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Stored(NamedTuple):
     axes : str
         The axes of the array, such as ``bshd``.
     spans : tuple of (int, int)
-        From where to where, of batch, heads, rows and width.
+        The start and stop of batch, heads, rows and width.
     """
 
     array: Chunked

@@ -18,8 +18,8 @@ BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
 _HALF = np.dtype(np.float16)
 LARGEST_FLOAT16 = 65504.0
 _UNSIGNED = np.uint16(0x7FFF)
-# Two-byte integers that are looked at to tell bfloat16: how many at most, how many at least, and
-# the share of them that must look like it.
+# To recognise bfloat16 in 2-byte integers: the most and the fewest that are examined, and the share
+# of them that must look like bfloat16.
 _SAMPLE, _FEW, _NEARLY_ALL = 1000, 4, 0.9
 _INFINITE = {BFLOAT16: 0x7F80, _HALF: 0x7C00}
 NARROW = frozenset(_INFINITE)
@@ -107,7 +107,7 @@ def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def nearest(array: npt.NDArray[Any], dropped: int) -> npt.NDArray[Any]:
-    """Round float32 to the bits above so many, ties to even; bfloat16 has those above 16."""
+    """Round float32, ties to even, to the bits above the lowest ``dropped`` ones (bfloat16: 16)."""
     bits = _bits(array)
     near = bits >> np.uint32(dropped)
     near &= np.uint32(1)
@@ -121,7 +121,7 @@ def nearest(array: npt.NDArray[Any], dropped: int) -> npt.NDArray[Any]:
 
 
 def truncated(array: npt.NDArray[Any], dropped: int) -> npt.NDArray[Any]:
-    """Truncate finite float32 toward 0 to the bits above so many."""
+    """Truncate finite float32 toward 0 to the bits above the lowest ``dropped`` ones."""
     return _cut(_bits(array), dropped)
 
 

@@ -54,7 +54,7 @@ def finite_in(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def within_range(means: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return means of finite values with infinite ones as the largest number there is.
+    """Return means of finite values, with infinity replaced by the largest finite number.
 
     Weights are rounded, and so may add up to a little more than 1.
 
@@ -73,5 +73,5 @@ def are_weights(least: float, most: float) -> bool:
 
 
 def least_weight(most: float) -> float:
-    """Return how far below 0 a rounding error may bring a weight, beside the largest of them."""
+    """Return the lowest number that rounding may give a weight, relative to the largest weight."""
     return _SLIGHTLY_NEGATIVE * max(1.0, most)

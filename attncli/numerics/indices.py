@@ -11,12 +11,12 @@ from attncli.errors.text import first_few, number_words, quoted, whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# One leaves no axis, as an index of NumPy does; several keep it, in their order.
+# A single index drops its axis, as in NumPy; several keep it, in their order.
 Indices: TypeAlias = int | tuple[int, ...]
 
 
 class Picked(NamedTuple):
-    """Which batch entries and heads are picked of all: one, several in an order, or all.
+    """The batch entries and heads that are picked: one, several in an order, or all.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Picked(NamedTuple):
     head: Indices | None = None
 
     def place(self, batch: int | None, head: int | None) -> tuple[int | None, int | None]:
-        """Return which of all a place is that is counted among those picked."""
+        """Turn indices among the picked batch entries and heads into indices among all."""
         return _among(self.batch, batch), _among(self.head, head)
 
     def within(self, counts: tuple[int, int]) -> Picked:
@@ -46,7 +46,7 @@ class Picked(NamedTuple):
 
     @property
     def alone(self) -> dict[str, int | None]:
-        """The number of the batch entry and of the head, where it is the only one picked."""
+        """The index of the batch entry and of the head, each only if it is the only one picked."""
         return {name: _only(indices) for name, indices in self._asdict().items()}
 
     @property
@@ -84,7 +84,7 @@ def index_of(name: str, value: SupportsIndex, count: int) -> int:
     Raises
     ------
     UsageError
-        It is no whole number, or there are not so many.
+        It is no whole number, or out of range.
     """
     try:
         if isinstance(value, bool):
@@ -111,7 +111,7 @@ def indices_of(name: str, values: Iterable[SupportsIndex], count: int) -> tuple[
 
 
 def range_of(option: str, ends: tuple[int | None, int | None], count: int) -> tuple[int, int]:
-    """Return the start and stop of a range that is not empty, as a slice of Python has it."""
+    """Return the start and stop of a range, as in a Python slice; refuse an empty one."""
     for end, most in zip(ends, (count - 1, count), strict=True):
         if end is not None and not -count <= end <= most:
             raise UsageError(
@@ -124,7 +124,7 @@ def range_of(option: str, ends: tuple[int | None, int | None], count: int) -> tu
 
 
 def indices_in(option: str, words: str, count: int) -> Indices:
-    """Read an index, or several and ranges, with commas: ``3``, ``-1``, ``0,3``, ``4:8``."""
+    """Read indices and ranges, separated by commas: ``3``, ``-1``, ``0,3``, ``4:8``."""
     parts = words.split(",")
     if len(parts) == 1 and ":" not in words:
         return index_of(option, _whole(option, words, words), count)

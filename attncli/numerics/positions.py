@@ -11,12 +11,12 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from attncli.errors.names import Pairing
 
-# The base of the frequencies in both papers.
+# The base of the frequencies, from both papers.
 BASE = 10000.0
 
 
 def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.float64]:
-    """Return the encoding that is added to embeddings, (length, width), for positions from first.
+    """Return the encoding that is added to embeddings, (length, width), from position ``first`` on.
 
     Column 2i of position p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; an odd width
     ends with a sine (Vaswani et al. 2017, "Attention Is All You Need", section 3.5).

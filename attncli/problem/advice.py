@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Bools = npt.NDArray[np.bool_]
 
-# Below so many cells a mask says nothing about its polarity.
+# A mask of fewer elements than this says nothing about its polarity.
 _FEW_CELLS = 20
 UNPROJECTED = (
     "the output projection (wo) needs all heads: the context of a single head is the one before "
@@ -58,7 +58,7 @@ def fully_masked_advice(problem: Problem, fully_masked: int) -> str:
 
 
 def _of_polarity(problem: Problem) -> str:
-    """Say where the mask's opposite leaves no query without a key, and nothing else told of it."""
+    """Return advice if the opposite mask leaves each query a key, and no other warning said so."""
     visible = problem.visible
     if visible.mask is None or leaves_little(visible.mask_parts()) is not None:
         return ""
@@ -68,7 +68,7 @@ def _of_polarity(problem: Problem) -> str:
 
 
 def leaves_little(seen: Iterable[Bools]) -> float | None:
-    """Return how many percent of the pairs a mask lets attend, if it is a tenth or less."""
+    """Return the percentage of pairs that a mask lets attend if it is at most 10, else None."""
     attending = cells = 0
     for part in seen:
         attending += int(np.count_nonzero(part))
@@ -77,15 +77,15 @@ def leaves_little(seen: Iterable[Bools]) -> float | None:
 
 
 def _would_show_all(seen: Iterable[Bools]) -> bool:
-    """Return whether a mask's opposite would leave no query without a key.
+    """Return whether each query would see a key if the mask were inverted.
 
-    So does that of `torch.nn.Transformer.generate_square_subsequent_mask`, true where hidden.
+    One such mask is `torch.nn.Transformer.generate_square_subsequent_mask`, true where hidden.
     """
     return not any(part.all(axis=-1).any() for part in seen)
 
 
 def inverted(means: str) -> str:
-    """Say how a mask of the other polarity is read; ``means`` is how it was read."""
+    """Return the hint for a mask that is perhaps inverted; ``means`` is how it was read."""
     read, other = "may attend", "drop"
     if means == "drop":
         read, other = "is hidden, because mask_means is drop", "keep"

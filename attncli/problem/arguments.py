@@ -1,7 +1,7 @@
-"""One argument at a time: is it the kind of thing it should be.
+"""Checks of single arguments.
 
-A function takes the argument's name, as an error should say it, and its value, and returns the
-value in the one form that the rest of the code knows.
+Each function takes an argument's name, as errors show it, and its value. It returns the value in
+the one form that the rest of the code knows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from attncli.problem.layout import LAYOUTS
 Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-# Positions are 64-bit integers, and sums of a few of these stay within them.
+# The farthest position: positions are 64-bit integers, and sums of a few must stay in range.
 _FARTHEST = 2**53 - 1
 # How many characters of a wrong value an error shows.
 _LONGEST = 60
@@ -40,7 +40,7 @@ Names = Callable[[str], str]
 
 
 def names_of(sources: Mapping[str, str] | None = None) -> Names:
-    """Return how errors name the arguments, of which some came from files."""
+    """Return a function from an argument's name to its name in errors, with its file."""
     if sources is not None and not isinstance(sources, Mapping):
         raise UsageError(f"sources: expected a mapping of names; found {shown(sources)}")
     if not sources:
@@ -54,7 +54,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def fewer_axes(shape: Sequence[int], most: int = MOST_AXES) -> str | None:
-    """Return how one part of an array of too many axes is saved."""
+    """Return the hint that tells how to save one part of an array with too many axes."""
     over = len(shape) - most
     if over <= 0:
         return None
@@ -120,7 +120,7 @@ def refuse_first(
 
 
 def number_found(number: float) -> str:
-    """Return a wrong number as its file has it: null of JSON and YAML is read as −inf."""
+    """Return a wrong number as text; −inf may have been null in JSON or YAML."""
     return "-inf (null in JSON and YAML)" if number == -math.inf else f"{number:g}"
 
 
@@ -132,7 +132,7 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
 
 
 def truth_numbers(name: str, value: object) -> Array:
-    """Return an array of booleans, or of exact 0 and 1 that take more than a byte each."""
+    """Return an array of booleans, or of numbers that are exactly 0 or 1."""
     array = _readable(name, value)
     if array.dtype.kind == "b":
         return array
@@ -148,7 +148,7 @@ def truth_numbers(name: str, value: object) -> Array:
 def finite_number(name: str, value: object) -> float:
     """Return a finite float."""
     value = _unwrap(value)
-    # A float is a Real, too; but asking an abstract class takes ten times as long.
+    # A float is a Real, too; but a check against the abstract class takes ten times as long.
     if isinstance(value, bool) or not isinstance(value, (float, Real)) or not _in_range(value):
         raise UsageError(f"{name}: expected a finite number; found {shown(value)}")
     return float(value)
@@ -178,7 +178,7 @@ def positive_number(name: str, value: object) -> float:
 def positive_int(name: str, value: object) -> int:
     """Return an int of at least 1."""
     value = _unwrap(value)
-    # An int is Integral, too; but asking an abstract class takes ten times as long.
+    # An int is Integral, too; but a check against the abstract class takes ten times as long.
     if isinstance(value, bool) or not isinstance(value, (int, Integral)) or value < 1:
         raise UsageError(f"{name}: expected a whole number of at least 1; found {shown(value)}")
     return int(value)
@@ -200,7 +200,7 @@ def flag(name: str, value: object) -> bool:
 def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return one of a few words."""
     if not isinstance(value, str) or value not in allowed:
-        # Another number of bits is no slip of the pen.
+        # A word with other digits, such as float16, is no misspelling.
         is_word = isinstance(value, str) and not value[-1:].isdigit()
         raise UsageError(
             f"{name}: expected one of {', '.join(allowed)}; found {shown(value)}",
@@ -232,7 +232,7 @@ def whole_numbers(
         A float that is a whole number counts; a matrix of one row or column is a list.
     count : int
     of : str
-        What there are ``count`` of, for the error: "batch entry".
+        The noun for one of them, for the error: "batch entry".
     low, high : int, optional
         Inclusive bounds.
     """
@@ -261,7 +261,7 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
 
 
 def _numbers(name: str, value: object, expected: str) -> npt.NDArray[np.float64]:
-    """Return numbers of any shape as float64, where those beyond 2⁵³ are rounded."""
+    """Return numbers of any shape as float64; integers beyond 2⁵³ are rounded."""
     array = _readable(name, value)
     long = array.dtype.kind == "O" and all(isinstance(n, (int, float)) for n in array.flat)
     if not long and array.dtype.kind not in "iuf":
@@ -322,9 +322,9 @@ def _window_side(name: str, side: object) -> int | None:
 def label_list(
     name: str, value: object, count: int, *, of: str, hint: str | None = None
 ) -> tuple[str, ...]:
-    """Return ``count`` labels; the hint is for another number of them.
+    """Return ``count`` labels; ``hint`` is for the error when their number is wrong.
 
-    One text with blanks, where several labels are expected, is read as its words.
+    One text is split at its blanks if several labels are expected.
     """
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
@@ -346,9 +346,9 @@ def shown(value: object) -> str:
         text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     except ValueError:  # Python writes no integers of more than 4,300 digits
         return "a number of thousands of digits"
-    except Exception:  # noqa: BLE001 - what nests too deep, or has a repr of its own
+    except Exception:  # noqa: BLE001 - deep nesting, or a faulty repr of the user's class
         return f"something of type {type(value).__name__}"
-    if "\n" in text:  # of a tensor
+    if "\n" in text:  # the repr of a tensor
         text = " ".join(text.split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
@@ -358,7 +358,7 @@ def _unwrap(value: object) -> object:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.item() if value.size == 1 else value
     try:
-        # Tensors of other libraries have that name for it, too.
+        # Tensors of other libraries have ``item``, too.
         return value.item() if getattr(value, "shape", None) == () else value  # type: ignore[attr-defined]
     except (AttributeError, TypeError, ValueError, RuntimeError):  # without numbers
         return value

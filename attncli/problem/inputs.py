@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# Models have at most about so many heads; a longer axis is rather the sequence.
+# About the most heads that a model has; a longer axis is probably the sequence.
 _MANY_HEADS = 64
 _ROWS = "each row is one token: query (…, L, D), key (…, S, D), value (…, S, E)"
 _LAYOUT = "say which axis is which with layout (--layout): b batch, h head, s sequence, d width"
@@ -43,7 +43,7 @@ def inputs(
     q = form.split(arrays["query"], query_heads, named("query"))
     k = form.split(arrays["key"], key_heads, named("key"))
     v = form.split(arrays["value"], key_heads, named("value")) if value is not None else None
-    # W of the general score leads from the width of the query to that of the key.
+    # W of the general score maps the query's width to the key's.
     _check_fit(named, arrays, q, k, v, any_width=given["score"] == "general")
     if len(q) < len(k):  # every batch entry has the same queries
         q = np.broadcast_to(q, (len(k), *q.shape[1:]))
@@ -51,7 +51,7 @@ def inputs(
 
 
 def _common_rank(named: Names, arrays: Mapping[str, Array]) -> int:
-    """Return how many axes all arrays have, or say which of them does not fit."""
+    """Return the number of axes, which all arrays share; name an array with another number."""
     rank = arrays["query"].ndim
     for name, array in arrays.items():
         if not 2 <= array.ndim <= 4:

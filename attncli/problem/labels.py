@@ -23,26 +23,26 @@ def named_index(
     of: Literal["query", "key"],
     also: str = "",
 ) -> int:
-    """Return the index of a query or a key that a user named by its index or its label.
+    """Return the index of the query or key that a user named by index or label.
 
     Parameters
     ----------
     name : str
-        What is given, as an error should say it.
+        The argument's name, as errors show it.
     text : str
-        A whole number within range, counted from 0, is an index, and a negative one counts from
-        the end unless it is a label; anything else is a label, or a label with its index:
+        A whole number within range is an index, counted from 0; a negative one counts from the
+        end, unless it is a label. Any other text is a label, or a label with its index:
         ``the (4)``.
     count : int
     labels : sequence of str or None
     of : {"query", "key"}
     also : str
-        What else could have been given, with a comma behind it.
+        Other accepted forms, for the error, with a comma at the end.
 
     Raises
     ------
     UsageError
-        There is none, or several have this label.
+        No query or key has this index or label, or several have this label.
 
     Warns
     -----
@@ -78,7 +78,7 @@ def named_index(
 
 
 def _places(text: str, labels: Sequence[str]) -> list[int]:
-    """Return where a label stands, by itself, as tables show it, or with its index."""
+    """Return the indices whose label is a text: as it is, as in tables, or with its index."""
     for written in (labels, [*map(_shown, labels)]):
         found = [index for index, label in enumerate(written) if label == text]
         found = found or [i for i, label in enumerate(written) if f"{label} ({i})" == text]
@@ -88,7 +88,7 @@ def _places(text: str, labels: Sequence[str]) -> list[int]:
 
 
 def _shown(label: str) -> str:
-    """Return what stands for a label in tables, if nothing of it could be seen; else the label."""
+    """Return a label as tables show it: a blank one becomes visible signs."""
     return label if label.strip(" ") else label_text(label)
 
 
@@ -100,15 +100,15 @@ def named_range(
     *,
     of: Literal["query", "key"],
 ) -> tuple[int, int]:
-    """Return the first query or key of a range, and the one behind its last.
+    """Return the start and stop of a range of queries or keys.
 
     Parameters
     ----------
     name : str
-        What is given, as an error should say it.
+        The argument's name, as errors show it.
     text : str
-        One index or label, or the first and the last with a colon between. An index behind the
-        colon is no part of the range, as in Python; a label is.
+        One index or label, or two with a colon between. A range ends before its last index, as
+        in Python, but includes its last label.
     count : int
     labels : sequence of str or None
     of : {"query", "key"}
@@ -116,7 +116,7 @@ def named_range(
     Raises
     ------
     UsageError
-        There is no such query or key, or none between them.
+        There is no such query or key, or the range is empty.
     """
     known = labels or ()
 
@@ -138,7 +138,7 @@ def named_range(
 
 
 def _end_of_range(text: str, count: int, labels: Sequence[str]) -> int | None:
-    """Return an index; None of a word, or of a label that is a number beyond the indices."""
+    """Return the index that ends a range; None for a label, even one that is a number."""
     index = whole_number(text)
     if index is not None and text in labels and not 0 <= index <= count:
         return None

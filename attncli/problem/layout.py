@@ -20,10 +20,10 @@ _NAMES = ("sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd")
 LAYOUTS: dict[str, int] = {axes: len(axes) for axes in _NAMES}
 _EXCHANGED = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}
 _DEFAULT = {2: "sd", 3: "bsd", 4: "bhsd"}
-# How (B, H, S, D) is made of each layout: the order of its axes, and where one is missing.
+# How to make (B, H, S, D) from each layout: the order of its axes, and the missing axes.
 _ORDER = {axes: tuple(axes.index(a) for a in _CANONICAL if a in axes) for axes in _NAMES}
 _MISSING = {axes: tuple(slice(None) if a in axes else None for a in _CANONICAL) for axes in _NAMES}
-# And backwards: the first of each axis that a layout does not have, and the order of the rest.
+# The way back: index 0 of each axis that a layout lacks, and the order of the other axes.
 _KEPT = {axes: tuple(slice(None) if a in axes else 0 for a in _CANONICAL) for axes in _NAMES}
 _BACK = {axes: tuple(sorted(axes, key=_CANONICAL.index).index(a) for a in axes) for axes in _NAMES}
 # Layouts whose order is not (B, H, S, D).
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, ndim: int, axes: str | None, *, packed: bool) -> Layout:
-        """Return the layout of inputs with so many axes, or say why there is none.
+        """Return the layout of inputs with ``ndim`` axes.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Layout(NamedTuple):
         return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 
     def join(self, context: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return (B, H, L, E) in the user's axes: `split` backwards."""
+        """Return (B, H, L, E) in the user's axes: the inverse of `split`."""
         if self.packed:
             batch, _, rows, _ = context.shape
             context = context.transpose(0, 2, 1, 3).reshape(batch, 1, rows, -1)
@@ -110,7 +110,7 @@ class Layout(NamedTuple):
         return context.transpose(_BACK[self.axes]) if self.axes in _TURNED else context
 
     def without(self, axis: str) -> Layout:
-        """Return the layout without an axis, ``"b"`` or ``"h"``; the same if there is no letter."""
+        """Return the layout without the axis ``"b"`` or ``"h"``; the same layout for ``""``."""
         return Layout(self.axes.replace(axis, ""), self.packed and axis != "h")
 
     def place(self, batch: int | None, head: int | None) -> tuple[int | None, int | None]:
@@ -128,7 +128,7 @@ class Layout(NamedTuple):
         return (*kept, *shape[2:])
 
     def broadcastable(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return an array that broadcasts to the weights as (B or 1, H or 1, …): `drop` backwards.
+        """Return an array that broadcasts to the weights as (B or 1, H or 1, …), undoing `drop`.
 
         Missing leading axes are of length 1, by NumPy's rules; the array has at
         most as many axes as the weights.

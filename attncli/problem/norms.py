@@ -1,4 +1,4 @@
-"""The root mean square of vectors made 1: what some models do to each query and key."""
+"""RMS norm, which some models apply to each query and key."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _in_own_size(
 ) -> tuple[Array, npt.NDArray[Any], npt.NDArray[np.float64]]:
     """Return vectors (…, n) divided by powers of 2, these powers, and their root mean squares.
 
-    Powers of 2 round nothing, and with them no square exceeds the range.
+    Dividing by a power of 2 rounds nothing, and keeps the squares within the range.
     """
     power = np.frexp(np.abs(vectors).max(axis=-1))[1]
     own = np.ldexp(vectors, -power[..., None])

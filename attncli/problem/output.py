@@ -40,7 +40,7 @@ class OutputProjection:
 
 
 def make_output(named: Names, wo: object, bo: object, width: int) -> OutputProjection:
-    """Return the checked projection of a context whose heads, side by side, have a width."""
+    """Return the checked projection of a context of this width, all heads side by side."""
     weight = matrix_of(named("wo"), wo)
     if weight is None:
         raise UsageError("bo is added to context · wo, and wo is missing")
@@ -74,7 +74,7 @@ def offset_of(named: Names, name: str, value: object, weight: Array) -> Array | 
 
 
 def refuse_rows(name: str, weight: Array, width: int, expected: str) -> None:
-    """Refuse a weight that has not a row for each column of what it multiplies."""
+    """Refuse a weight whose rows are not as many as the columns it multiplies."""
     if weight.shape[0] != width:
         turned = (
             f"{name} fits the other way round: X · W takes it as (in, out), and nn.Linear stores "
@@ -87,7 +87,7 @@ def refuse_rows(name: str, weight: Array, width: int, expected: str) -> None:
 
 
 def linear(x: Array, weight: Array, bias: Array | None, threads: int | None) -> Array:
-    """Return x · weight + bias in the dtype of x; what is not finite is told later."""
+    """Return x · weight + bias in the dtype of x; a later check finds inf and NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         made = multiply_rows(x, widen(weight, x.dtype), threads=threads)
         if bias is not None:

@@ -1,4 +1,4 @@
-"""Packed sequences: which one each query and key belongs to, checked."""
+"""The checked segment ids: the packed sequence that each query and key belongs to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HINT = (
 def segments_of(
     named: Names, segment_ids: object, kv_segment_ids: object, shape: tuple[int, int, int, int]
 ) -> Segments | None:
-    """Return the sequences that queries and keys belong to; None where nobody tells them apart."""
+    """Return the segment ids of queries and keys, or None if there are none."""
     batch, _, queries, keys = shape
     if segment_ids is None:
         if kv_segment_ids is not None:

@@ -1,7 +1,7 @@
-"""Query, key and value must be finite, also in the computing dtype, but for keys nobody sees.
+"""Query, key and value must be finite in the computing dtype, except keys that no query sees.
 
 Padding may hold anything, NaN included. It counts as absent: its rows are set to
-zero here, so that nothing behind the door needs to think of them.
+zero here, so that the engine need not handle them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def checked_numbers(
     visible: Visibility,
     dtype: np.dtype[Any],
 ) -> tuple[Array, Array | None]:
-    """Refuse what is not finite in the computing dtype, and return key and value.
+    """Refuse numbers that are not finite in the computing dtype, and return key and value.
 
-    Rows of keys and values that no query sees are set to zero where they are not finite. The
-    layout is for errors: their index is that of the user's array.
+    Rows of keys and values that no query sees are set to zero where they are not finite. With the
+    layout, errors give the index in the user's array.
     """
     if not finite_in(query, dtype):
         _refuse(named("query"), form, query, ~_finite_rows(query, dtype), dtype)

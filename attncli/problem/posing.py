@@ -1,7 +1,7 @@
-"""The door: arguments come in, a checked `Problem` goes out or one error.
+"""`pose` checks the arguments, and returns a `Problem` or raises one error.
 
-Every rule on how arguments must fit together is here. Where query, key and value are left unread
-(`attncli.attention`), the engine finds what is not finite; nothing else is checked behind it.
+Every rule on how arguments must fit together is checked here. The engine checks one thing only:
+that query, key and value are finite, if they are left unread (`attncli.attention`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MASK_MEANS, _SCORES = get_args(MaskMeans), get_args(Score)
 
 
 class Rules(TypedDict, total=False):
-    """The rules of a problem beside query, key and value, as `attncli.attention` says of each."""
+    """The rules of a problem beside query, key and value; `attncli.attention` describes each."""
 
     scale: float | None
     mask: ArrayLike | None
@@ -71,7 +71,7 @@ class Rules(TypedDict, total=False):
     precision: PrecisionName | None
 
 
-# Their defaults, in their order.
+# The default of each rule, in the order of `Rules`.
 RULES: dict[str, object] = dict.fromkeys(Rules.__annotations__)
 RULES |= {"mask_means": "keep", "causal": False, "rope_base": BASE, "score": "dot"}
 
@@ -100,21 +100,21 @@ def pose(
     query, key, value, scale, …, precision
         As in `attncli.attention`.
     wo : array_like (H·E, out), optional
-        The context becomes context · wo + bo, its heads side by side: of packed inputs, or of
-        inputs without an axis of heads.
+        The context becomes context · wo + bo, with its heads side by side. Only packed inputs, and
+        inputs without a head axis, can have one.
     bo : array_like (out,), optional
     queries, keys : (start, stop), optional
-        The problem of a part of the queries or of the keys, in its place: rules and positions are
-        those of the whole. An array of ``stop`` rows or more is that of the whole, and one of
-        ``stop - start`` rows is the part's. Sinks count in the part with key 0 alone, so that
-        `attncli.merge` of all parts gives the whole.
+        Pose only these queries or keys, with the rules and positions of the whole problem. An array
+        of ``stop`` rows or more holds the whole, and one of ``stop - start`` rows only the part.
+        Sinks count only in the part with key 0, so that `attncli.merge` of all parts gives the
+        whole.
     query_labels, key_labels : sequence of str, optional
         Names of the L queries and the S keys, for tables and pictures.
     sources : mapping of str to str, optional
         Argument name to the file it came from, for errors.
     unread : bool
-        Leave it to the engine to notice if query, key or value is not finite: for a single query,
-        looking at them beforehand would take as long as the answer.
+        Let the engine notice if query, key or value is not finite: for a single query, checking
+        them beforehand would take as long as the answer.
     **rules
         As in `attncli.attention`.
 
@@ -135,7 +135,7 @@ def pose(
     """
     named = names_of(sources)
     given = completed(RULES, rules)
-    # Before they are compared with words: an array compares item by item.
+    # Checked before any comparison with a word: an array would compare item by item.
     arguments.choice(named("mask_means"), given["mask_means"], _MASK_MEANS)
     arguments.choice(named("score"), given["score"], _SCORES)
     score: Score = given["score"]

@@ -45,9 +45,9 @@ class Rope(NamedTuple):
     ----------
     pairing : {"half", "interleaved"}
     base : float
-        Of the frequencies base^(−2p/D).
+        Pair p turns by base^(−2p/D) radians for each position.
     frequencies : tuple of float, or None
-        Other frequencies, in radians for each position; as many pairs are turned.
+        Radians for each position, instead of the base; only this many pairs are turned.
     """
 
     pairing: Pairing
@@ -55,14 +55,14 @@ class Rope(NamedTuple):
     frequencies: tuple[float, ...] | None = None
 
     def of_width(self, width: int) -> npt.NDArray[np.float64]:
-        """Return the frequency of each pair of rows of a width."""
+        """Return the frequency of each pair of components, for rows of this width."""
         if self.frequencies is not None:
             return np.array(self.frequencies)
         return rope_frequencies(width, self.base)
 
 
 def default_scale(score: Score, width: int) -> float:
-    """Return the scale unless one is given: 1/√D for the dot product, 1 for other scores."""
+    """Return the default scale: 1/√D for the dot product, 1 for other scores."""
     return 1.0 / math.sqrt(width) if score == "dot" else 1.0
 
 
@@ -150,9 +150,9 @@ class Problem:
 
     @property
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of weights (and all scores), lse, context and mean weights, as returned.
+        """The shapes of weights (as of scores), lse, context and mean weights, as returned.
 
-        Those that there are: in the axes of the user.
+        In the user's axes, and only for outputs that the problem has.
         """
         weights = self.layout.weights_shape(self.shape)
         shapes = {"weights": weights, "lse": weights[:-1]}
@@ -169,9 +169,9 @@ class Problem:
 
     @property
     def gradient_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the gradients that there can be: those of what they belong to.
+        """The shapes of the gradients that the problem can have, by name.
 
-        In the axes of the user. A query that stands for all batch entries has one gradient.
+        In the user's axes. A query that stands for all batch entries has one gradient.
         """
         shapes = {}
         for name, of in GRADIENTS.items():
@@ -204,7 +204,7 @@ class Problem:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, L, S): the shape of the weights before axes are dropped."""
-        # Not kept: for one problem, the lock of a cached property takes longer.
+        # Not cached: for one problem, the lock of a cached property takes longer.
         batch, heads, queries, _ = self.query.shape
         return batch, heads, queries, self.key.shape[2]
 
@@ -224,7 +224,7 @@ class Problem:
         Raises
         ------
         DataError
-            A query is not finite, or a key or value that some query sees.
+            A query, or a key or value that some query sees, is not finite.
         """
         if self.unread is None:
             return self
@@ -279,8 +279,8 @@ class Problem:
     ) -> Problem:
         """Return the problem of some batch entries, heads or queries.
 
-        Its results are those of the whole problem, but for rounding. An axis of which one index
-        is selected goes, as in NumPy.
+        Its results are those of the whole problem, apart from rounding. An axis with one selected
+        index is dropped, as in NumPy.
 
         Parameters
         ----------
@@ -298,7 +298,7 @@ class Problem:
 
 
 def posed_problem(value: object) -> None:
-    """Refuse what is no problem: arrays, perhaps, that nobody posed."""
+    """Refuse anything but a `Problem`, such as arrays."""
     if not isinstance(value, Problem):
         raise UsageError(
             f"problem: expected what attncli.pose or attncli.load returns; "

@@ -45,8 +45,8 @@ class Projected:
     arguments : mapping of str to object
         The arguments of `project` that made them, with arrays as used in the computation.
     norm_before : mapping of str to ndarray (W,)
-        ``weight``, and ``bias`` where there is one, of the norm out of which ``x`` should have
-        come; empty where none is known.
+        ``weight`` and, if there is one, ``bias`` of the norm that should have made ``x``; empty if
+        no norm is known.
     """
 
     query: Array
@@ -78,7 +78,7 @@ def project(
 ) -> Projected:
     """Compute query = X·W_q + b_q, key = X·W_k + b_k and value = X·W_v + b_v.
 
-    With ``q_norm`` and ``k_norm``, query and key are normalised then (Qwen 3, Gemma 3, OLMo 2).
+    With ``q_norm`` and ``k_norm``, query and key are then normalised (Qwen 3, Gemma 3, OLMo 2).
     A projection without its weight leaves its source as it is: Bahdanau's attention, say, has
     ``wq`` and ``wk`` but averages the ``value_source`` itself.
 
@@ -91,7 +91,7 @@ def project(
         ``value_source`` there is no value.
     bq, bk, bv : array_like (out,), optional
     q_norm, k_norm : array_like (D,) or (out,), optional
-        Weight of the RMS norm of each head's query and key, or of all heads' together.
+        Weight of the RMS norm of query and key: for each head, or for all heads together.
     norm_eps : float, optional
         Added to the mean squares of both; 1e-6 unless given.
     key_source : array_like (S, W) or (B, S, W), optional
@@ -119,8 +119,8 @@ def project(
         A number is not real, ``x``, a weight or a bias is not finite, or a product is beyond the
         range of the computing dtype.
     UsageError
-        ``positions`` or ``precision`` is unknown, there is no weight, a bias or a norm has none,
-        ``norm_eps`` no norm, or ``threads`` is no whole number of at least 1.
+        ``positions`` or ``precision`` is unknown, no weight is given, a bias or a norm lacks its
+        weight, ``norm_eps`` lacks a norm, or ``threads`` is no whole number of at least 1.
 
     References
     ----------
@@ -180,7 +180,7 @@ def project(
 
 
 def as_heads(packed: Array | None, own: Array | None) -> Array | None:
-    """Return packed heads in the axes of the array that they correspond to.
+    """Return packed heads with the axes of ``own``.
 
     Parameters
     ----------
@@ -205,9 +205,9 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
 
 
 def _refuse_unused(weights: Mapping[str, object], **given: object) -> None:
-    """Refuse a bias or a norm without the projection that it belongs to, and no projection at all.
+    """Refuse a bias or a norm whose weight is missing, and a call without any weight.
 
-    The first letter of each name is that of its weight, but for the b of a bias.
+    ``bq`` and ``q_norm`` belong to ``wq``, and so on.
     """
     if all(weight is None for weight in weights.values()):
         raise UsageError("x is projected by wq, wk and wv, and none of them is given")
@@ -228,7 +228,7 @@ def _embeddings(name: str, value: object) -> Array:
 
 
 def _refuse_overflow(product: str, source: Array, made: Array) -> None:
-    """Refuse rows that are not finite though those of the embeddings are: not padding."""
+    """Refuse a product that is not finite though its embeddings are; other rows are padding."""
     if all_finite(made):
         return
     padding = ~np.isfinite(readable(source)).all(axis=-1)
@@ -260,7 +260,7 @@ def _norm(name: str, value: object, made: Array) -> Array | None:
 
 
 def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
-    with np.errstate(over="ignore"):  # told with the names of what was multiplied
+    with np.errstate(over="ignore"):  # a later error names what was multiplied
         wide = widen(x, dtype)
     if positions is None:
         return wide

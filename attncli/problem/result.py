@@ -16,7 +16,7 @@ class Attention:
     Attributes
     ----------
     raw : ndarray (…, L, S)
-        scale · QKᵀ, or that of another score function; unitless.
+        scale · QKᵀ, or scale times another score function; unitless.
     capped : ndarray (…, L, S)
         raw after the softcap; equal to raw if there is none.
     scores : ndarray (…, L, S)
@@ -26,7 +26,7 @@ class Attention:
         Softmax of the scores over the keys. Rows sum to 1, to less with sinks, and to 0 if the
         query sees no key.
     context : ndarray (…, L, E)
-        weights · V, in the layout of the query; behind an output projection (…, L, out).
+        weights · V, in the layout of the query; after an output projection (…, L, out).
     lse : ndarray (…, L)
         Natural logarithm of the softmax's denominator, in nats.
     """
@@ -39,7 +39,7 @@ class Attention:
     lse: npt.NDArray[Any] | None = None
 
     def __repr__(self) -> str:
-        """Name the outputs, their dtypes and shapes; the numbers are theirs to show."""
+        """Return the names, dtypes and shapes of the outputs, without their numbers."""
         arrays = ((one.name, getattr(self, one.name)) for one in fields(self))
         told = (f"{n}: {a.dtype.name} {a.shape}" for n, a in arrays if a is not None)
         return f"<Attention: {', '.join(told) or 'no outputs'}>"

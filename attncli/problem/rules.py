@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attncli.problem.arguments import Names
     from attncli.problem.layout import Layout
 
-# So many numbers of a mask, or booleans of the other polarity, are made booleans at once: 4 MB.
+# The most elements of a mask that become booleans at once, 4 MB; larger ones are read by tile.
 _READ_ONCE = 2**22
 
 Array = npt.NDArray[Any]
@@ -31,7 +31,7 @@ Shape = tuple[int, int, int, int]
 
 
 def rules_of(named: Names, form: Layout, shape: Shape, given: Mapping[str, Any]) -> Visibility:
-    """Return the hiding rules; the queries stand where they do by default."""
+    """Return the hiding rules, with queries at their default positions."""
     batch, _, queries, keys = shape
     mask, padding, means = given["mask"], given["key_padding_mask"], given["mask_means"]
     if means == "drop" and mask is None and padding is None:
@@ -78,7 +78,7 @@ def _read_mask(named: Names, visible: Visibility, means: str) -> Visibility:
 
 
 def _padding(named: Names, mask: object, means: str, shape: Shape) -> Bools:
-    """Return the key padding mask as what is real, (B or 1, S)."""
+    """Return the key padding mask as booleans that are true for real keys, (B or 1, S)."""
     name, (batch, _, _, keys) = named("key_padding_mask"), shape
     array = np.atleast_1d(arguments.truth_array(name, mask))
     if array.ndim > 2 or array.shape[-1] != keys or len(np.atleast_2d(array)) not in (1, batch):
@@ -87,7 +87,7 @@ def _padding(named: Names, mask: object, means: str, shape: Shape) -> Bools:
             f"and keys; found {shape_text(array.shape)}"
         )
     real = np.atleast_2d(~array if means == "drop" else array)
-    # A few keys at the beginning are a short text in a long row.
+    # A few real keys at the beginning may be right: a short text in a long row.
     if not real[:, 0].any() and (share := leaves_little([real])) is not None:
         warn(f"{name} lets only {share:.2g} % of the keys be seen: {inverted(means)}")
     return real
@@ -103,7 +103,7 @@ def standing(
     Warns
     -----
     AttnWarning
-        That position changes something, and nobody said it.
+        The position of the queries matters, and no argument gave it.
     """
     align, offset = given["causal_align"], given["query_offset"]
     asked_for = visible.causal or positional
@@ -139,7 +139,7 @@ def standing(
 
 
 def _refuse_unused(**given: object) -> None:
-    """Raise where the place of the queries is said and no rule asks for it."""
+    """Refuse an argument that places the queries if no rule depends on their place."""
     for name, value in given.items():
         if value is not None:
             raise UsageError(
@@ -149,7 +149,7 @@ def _refuse_unused(**given: object) -> None:
 
 
 def _advise_on_padded_queries(visible: Visibility) -> None:
-    """Warn where the last real query is not the last one: FlashAttention aligns that one."""
+    """Warn if the last query is padding: FlashAttention aligns the last real query."""
     lengths = visible.query_lengths
     if lengths is None or set(lengths) == {visible.queries}:
         return
@@ -177,7 +177,7 @@ def _advise_on_alignment(visible: Visibility) -> None:
 
 
 def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
-    """Return an array that broadcasts to the weights in four axes."""
+    """Return, with four axes, an array that broadcasts to the weights."""
     target = form.weights_shape(shape)
     pairs = zip(reversed(array.shape), reversed(target), strict=False)
     if array.ndim > len(target) or not all(size in (1, wanted) for size, wanted in pairs):

@@ -1,4 +1,4 @@
-"""What bears on the scores themselves: scale, score function, bias, ALiBi, sinks, rope."""
+"""Checks of everything that changes the scores: scale, score function, bias, ALiBi, sinks, rope."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int, int]
 
-# By more radians nothing turns at each position.
+# The largest rope frequency, in radians for each position; no model comes near it.
 _FASTEST = 1e6
-# Below so many numbers, zeros and ones in a bias say nothing about what they are.
+# With fewer numbers than this, a bias of zeros and ones gets no warning.
 _FEW_NUMBERS = 4
 
 
@@ -59,7 +59,7 @@ def _refuse_size(
 ) -> None:
     """Refuse a factor of the scores that is too small or too large for the computing dtype."""
     least = float(np.finfo(dtype).tiny)
-    least = min(least, float(f"{least:g}"))  # as the error names it
+    least = min(least, float(f"{least:g}"))  # as the error shows it
     if not least <= abs(number) <= most:
         raise DataError(
             f"{name}: expected {expected} from {least:g} to {most:g} for {dtype.name}; "
@@ -138,7 +138,7 @@ def rope_of(named: Names, given: Mapping[str, Any], widths: tuple[int, int]) -> 
 
 
 def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
-    """Return the frequencies of as many pairs of components as there are, or fewer."""
+    """Return the frequencies, at most one for each pair of components."""
     array = arguments.finite_array(name, arguments.vector(name, value))
     far = np.abs(array) > _FASTEST
     if far.any():
@@ -154,7 +154,7 @@ def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
 def bias_of(
     named: Names, bias: object, form: Layout, shape: Shape, dtype: np.dtype[Any]
 ) -> Array | None:
-    """Return the bias in four axes: −inf, and numbers that leave room for scores in the dtype."""
+    """Return the bias with four axes: −inf, or numbers that leave room for scores in the dtype."""
     if bias is None:
         return None
     name = named("bias")
@@ -170,7 +170,7 @@ def bias_of(
 
 
 def _check_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> None:
-    """Refuse what a bias may not hold, a part at a time: it may be as large as the weights."""
+    """Refuse wrong numbers in a bias, a part at a time: it may be as large as the weights."""
     most, least = _most(dtype), float(np.finfo(dtype).min)
     zeros = ones = 0
     for part in parts(bias) if bias.size else ():
@@ -188,7 +188,7 @@ def _check_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> None:
 
 
 def _refuse_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> NoReturn:
-    """Say which number of a bias is the first that it may not hold."""
+    """Raise the error for the first wrong number in a bias."""
     most, least = _most(dtype), float(np.finfo(dtype).min)
     odd = np.isnan(bias) | (bias == np.inf)
     if odd.any():
@@ -209,7 +209,7 @@ def slopes_of(named: Names, slopes: object, heads: int) -> Array | None:
 def refuse_steep(
     named: Names, slopes: Array, visible: Visibility, shape: Shape, dtype: np.dtype[Any]
 ) -> None:
-    """Refuse slopes that leave no room for scores, far from the query."""
+    """Refuse slopes whose penalty for the farthest key leaves no room for scores."""
     ends = [(offset, offset + shape[2] - 1) for offset in visible.offsets]
     far = max(max(abs(first - shape[3] + 1), abs(last)) for first, last in ends)
     steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype) / max(1, far)
@@ -231,9 +231,9 @@ def sinks_of(named: Names, sinks: object, heads: int, dtype: np.dtype[Any]) -> A
 
 
 def _most(dtype: np.dtype[Any]) -> float:
-    """Return how large a number may be that is added to scores, so that there is room for both."""
+    """Return the largest number that may be added to scores, so that their sum stays in range."""
     most = float(np.finfo(dtype).max) / 4
-    return max(most, float(f"{most:g}"))  # as errors name it
+    return max(most, float(f"{most:g}"))  # as errors show it
 
 
 def _up_to(most: float, dtype: np.dtype[Any]) -> str:

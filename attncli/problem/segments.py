@@ -1,8 +1,8 @@
-"""Packed sequences: which one each query and each key belongs to.
+"""Packed sequences: the sequence that each query and key belongs to.
 
-Several short sequences stand one behind the other in a row, and a query sees only keys of its
-own. FlashAttention gives the ends of each (``cu_seqlens``), JAX and others a number for each
-token, as is done here.
+Several short sequences share one row, and a query sees only keys of its own sequence.
+FlashAttention takes the ends of the sequences (``cu_seqlens``). JAX and others take a number for
+each token, as attncli does.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Ints = npt.NDArray[Any]
 
 
 class Segments:
-    """The numbers of the sequences: of queries (B or 1, L), and of keys (B or 1, S)."""
+    """The segment ids of queries (B or 1, L) and of keys (B or 1, S)."""
 
     def __init__(self, queries: Ints, keys: Ints) -> None:
         self.queries = queries
         self.keys = keys
 
     def __len__(self) -> int:
-        """Return how many batch entries the numbers tell apart."""
+        """Return the number of batch entries with segment ids of their own: B, or 1 for all."""
         return max(len(self.queries), len(self.keys))
 
     @property
     def alike(self) -> bool:
-        """Whether sequences that queries and keys share have the same places among both."""
+        """Whether each shared sequence has the same places among queries and keys."""
         return self.queries is self.keys or all(_alike(*self._of(b)) for b in range(len(self)))
 
     def entries(self, batches: Sequence[int]) -> Segments:
-        """Return those of some batch entries."""
+        """Return the segment ids of some batch entries."""
         both = (self.queries, self.keys)
         return Segments(*(ids if len(ids) == 1 else ids[[*batches]] for ids in both))
 
     def rows(self, start: int, stop: int) -> Segments:
-        """Return those of some queries and all keys."""
+        """Return the segment ids of some queries and of all keys."""
         return Segments(self.queries[:, start:stop], self.keys)
 
     def seen(self) -> Bools:
@@ -50,7 +50,7 @@ class Segments:
         return np.equal(self.queries[:, :, None], self.keys[:, None, :])
 
     def tile(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> Bools | None:
-        """Return the same for a tile, (rows, columns); None where all of them do."""
+        """Return the seen keys of a tile, (rows, columns); None if its queries see all of them."""
         queries, keys = self._of(batch)
         queries, keys = queries[slice(*rows)], keys[slice(*columns)]
         if (queries == keys[0]).all() and (keys == keys[0]).all():
@@ -58,9 +58,9 @@ class Segments:
         return np.equal(queries[:, None], keys)
 
     def reach(self, batch: int, start: int, stop: int) -> tuple[int, int]:
-        """Return an interval of keys outside of which there is none of some queries' sequences.
+        """Return an interval that holds every key of the sequences of some queries.
 
-        All keys, where their numbers do not grow from key to key.
+        All keys, if their segment ids ever fall from key to key.
         """
         queries, keys = self._of(batch)
         if not self._grow[batch % len(self.keys)]:
@@ -71,7 +71,7 @@ class Segments:
 
     @cached_property
     def _grow(self) -> list[bool]:
-        """Whether the numbers of each entry's keys never fall."""
+        """Return for each batch entry whether the segment ids of its keys never fall."""
         return [bool((ids[1:] >= ids[:-1]).all()) for ids in self.keys]
 
     def _of(self, batch: int) -> tuple[Ints, Ints]:
@@ -79,7 +79,7 @@ class Segments:
 
 
 def _alike(queries: Ints, keys: Ints) -> bool:
-    """Return whether numbers that both have begin at the same places and are as many."""
+    """Return whether each id that both have begins at the same place and occurs equally often."""
     own, others = (np.unique(ids, return_index=True, return_counts=True) for ids in (queries, keys))
     _, here, there = np.intersect1d(own[0], others[0], assume_unique=True, return_indices=True)
     return all(

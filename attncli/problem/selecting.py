@@ -39,7 +39,7 @@ def select(
 
 
 def _indices(name: str, chosen: int | Sequence[int], count: int) -> tuple[tuple[int, ...], str]:
-    """Return the indices chosen of an axis, and the letter of the axis if it goes with them."""
+    """Return the chosen indices of an axis, and the letter of the axis if it is dropped."""
     if isinstance(chosen, np.ndarray):
         chosen = chosen.tolist()
     if isinstance(chosen, Sequence) and not isinstance(chosen, str):
@@ -98,7 +98,7 @@ def _some_heads(problem: Problem, heads: tuple[int, ...], gone: str) -> Problem:
 
 
 def _shared_alike(groups: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the key heads of some query heads, one for all that share it alike."""
+    """Return the key heads that query heads read; each only once if all are shared equally."""
     own = tuple(dict.fromkeys(groups))
     shared = tuple(np.repeat(own, len(groups) // len(own)).tolist())
     return own if groups == shared else groups
@@ -116,7 +116,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
         query_labels=labels and labels[start:stop],
         visible=visible._replace(
             queries=stop - start,
-            # The first query kept was the start-th, and keeps its position.
+            # The first query kept had index start, and keeps its position.
             offsets=tuple(offset + start for offset in visible.offsets),
             mask=_slice_rows(visible.mask, start, stop),
             query_lengths=lengths and tuple(min(max(0, n - start), stop - start) for n in lengths),
@@ -130,7 +130,7 @@ def _pick(array: A, axis: int, indices: tuple[int, ...]) -> A:
     if array is None or array.shape[axis] == 1:
         return array
     first, stop = indices[0], indices[0] + len(indices)
-    # Those that follow each other are a view.
+    # Consecutive indices make a view.
     some = slice(first, stop) if indices == tuple(range(first, stop)) else [*indices]
     return array[(slice(None),) * axis + (some,)]
 

@@ -1,4 +1,4 @@
-"""A part of the queries or keys, in its place: rules and positions are those of the whole."""
+"""A part of the queries or keys, with the rules and positions of the whole."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int | None]
-# The last axes of rules that are arrays: batch, heads, queries (l), keys (s); each of them may be
-# of length 1, and the first ones may be missing.
+# The last axes of rules that are arrays: batch, heads, queries (l), keys (s). Each of them may
+# have length 1, and the first ones may be missing.
 ARRAY_AXES = {
     "mask": "bhls",
     "bias": "bhls",
@@ -67,8 +67,8 @@ def shard_of(
     given : mapping of str to object
         The rules of the whole.
     queries, keys : (start, stop) or None
-        What the part has; None for all. Arrays that have fewer than ``stop`` rows hold the part
-        alone.
+        The range of the part; None for all. Arrays with fewer than ``stop`` rows hold only the
+        part.
     """
     spans = {"l": _span("queries", queries), "s": _span("keys", keys)}
     start = tuple(0 if span is None else span[0] for span in spans.values())
@@ -103,7 +103,7 @@ def placed(
     whole: tuple[int | None, int | None],
     counts: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return rules of the whole as those of a part: offset and lengths count from its beginning.
+    """Return rules of the whole, changed for a part: offset and lengths count from its beginning.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def placed(
 
 
 def part_of_output(problem: Problem, name: str, array: Array) -> Array:
-    """Return an output of a part; where it has the rows of the whole, those of the part."""
+    """Return the rows of a part from an output of the part or of the whole."""
     shard = problem.shard or Shard(0, 0)
     axes = problem.layout.axes.replace("h", "") if problem.layout.packed else problem.layout.axes
     at = {"context": axes.index("s") - len(axes), "lse": -1}.get(name, -2)
@@ -146,7 +146,7 @@ def part_of_output(problem: Problem, name: str, array: Array) -> Array:
 
 
 def rows_of(name: str, array: Array, axis: int, span: Span | None) -> Array:
-    """Return the rows of a part; an array of fewer rows than its stop holds the part alone.
+    """Return the rows of a part; an array with fewer rows than its stop holds only the part.
 
     Raises
     ------
@@ -209,13 +209,13 @@ def _rows(array: object, layout: object) -> int:
 
 
 def _cut_input(name: str, given: object, layout: object, span: Span | None) -> tuple[Array, Any]:
-    """Return the rows of the part, and how many the whole has, where that is known."""
+    """Return the rows of the part, and the number of rows of the whole, or None if unknown."""
     array = arguments.stored_numbers(name, given)
     if not 2 <= array.ndim <= 4:  # `pose` says what is wrong
         return array, None
     axis = _axis(array, layout)
     part = rows_of(name, array, axis, span)
-    # Of as many rows as the part has, nobody knows whether they are all.
+    # An array with as many rows as the part may be the part or the whole.
     alone = span is not None and span[1] is not None and part.shape == array.shape
     return part, None if alone else array.shape[axis]
 

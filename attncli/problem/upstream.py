@@ -1,4 +1,4 @@
-"""What a backward pass is given: the gradients of context and lse, checked."""
+"""The checked inputs of a backward pass: the gradients of context and lse."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def upstream(
 
 
 def refuse_gradients(problem: Problem, outputs: Collection[str]) -> None:
-    """Refuse what has no gradient here."""
+    """Refuse gradients that attncli does not compute."""
     for name in outputs:
         if name not in GRADIENTS:
             raise UsageError(f"outputs: expected names of {', '.join(GRADIENTS)}; found {name!r}")

@@ -47,7 +47,7 @@ class Visibility(NamedTuple):
     mask : ndarray (B or 1, H or 1, L or 1, S or 1), or None
         Booleans, or 0 and 1 as they were given; they are read by `attending`.
     mask_drops : bool
-        What is true or 1 in the mask is hidden.
+        Whether true or 1 in the mask means hidden.
     key_padding_mask : ndarray of bool (B or 1, S), or None
     kv_lengths, query_lengths : tuple of int, length B or 1, or None
         A query at or beyond its batch entry's length sees nothing.
@@ -91,7 +91,7 @@ class Visibility(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many batch entries the rules tell apart: all of them, or 1 where they are alike."""
+        """The number of batch entries with rules of their own: B, or 1 if all share them."""
         by_entry = (
             self.offsets,
             self.mask,
@@ -118,7 +118,7 @@ class Visibility(NamedTuple):
 
     @property
     def padded_lengths(self) -> tuple[int, ...] | None:
-        """How many keys the padding mask leaves each entry, if it hides only the last ones."""
+        """The number of real keys of each entry, if the padding mask hides only the last ones."""
         real = self.key_padding_mask
         if real is None:
             return None
@@ -135,7 +135,7 @@ class Visibility(NamedTuple):
         return self.keys if self.kv_lengths is None else _at(self.kv_lengths, batch)
 
     def span(self, batch: int, start: int, stop: int) -> tuple[int, int]:
-        """Return a small interval with every key that banded rules leave to rows start:stop.
+        """Return a small interval that holds every key which banded rules show to rows start:stop.
 
         (0, 0) if those rows see no key.
         """
@@ -183,7 +183,7 @@ class Visibility(NamedTuple):
             yield self.attending(part)
 
     def under(self, **rules: Any) -> Visibility:
-        """Return the same without any rules but these."""
+        """Return a copy with only these rules, and the same sizes and offsets."""
         drops = self.mask_drops
         return Visibility(self.queries, self.keys, self.offsets, mask_drops=drops, **rules)
 
@@ -228,7 +228,7 @@ class Visibility(NamedTuple):
         )
 
     def _band(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> Bools:
-        """Return which keys the banded rules leave to the queries of a tile."""
+        """Return which keys the banded rules show to the queries of a tile."""
         left, right = self.window or (None, None)
         if self.causal:
             right = 0 if right is None else min(right, 0)
@@ -241,7 +241,7 @@ class Visibility(NamedTuple):
         return band
 
     def _bounds(self, batch: int, row: int) -> tuple[int, int]:
-        """Return first and last + 1 of the keys left to one query; first ≥ last if empty."""
+        """Return the start and stop of the keys that one query sees; start ≥ stop if none."""
         position = row + self.offset(batch)
         left, right = self.window or (None, None)
         first = 0 if left is None else max(0, position - left)
@@ -262,7 +262,7 @@ def cut(
 ) -> npt.NDArray[Any]:
     """Return the tile of an array that broadcasts to (B, H, L, S), as a view.
 
-    Several heads that differ have an axis of their own.
+    Several heads keep their axis, unless all share one matrix.
     """
     matrices: npt.NDArray[Any] = array[batch % array.shape[0], heads if array.shape[1] > 1 else 0]
     return matrices[
@@ -274,14 +274,14 @@ def cut(
 
 @lru_cache(maxsize=4)  # the tiles along a diagonal are alike
 def _band(rows: int, columns: int, ahead: int, left: int | None, right: int | None) -> Bools:
-    """Return which keys are within reach of each query, the first of which is some keys ahead."""
+    """Return which keys each query sees; the first query stands at position ``ahead``."""
     # Reach depends only on i − j, so the band is a strided view of one row of distances.
     behind = np.arange(ahead + rows - 1, ahead - columns, -1)
     near = np.ones(behind.shape, np.bool_) if left is None else behind <= left
     if right is not None:
         near &= behind >= -right
     strided: Bools = np.ndarray((rows, columns), np.bool_, near, rows - 1, (-1, 1))
-    # NumPy takes many times as long to read the view itself in the order of a tile.
+    # A copy, because NumPy reads the view many times more slowly in the order of a tile.
     band = np.ascontiguousarray(strided)
     band.flags.writeable = False
     return band

@@ -46,7 +46,7 @@ def single_blas_thread() -> Iterator[None]:
 
 
 def use_one_thread() -> None:
-    """Limit BLAS to one thread in the calling thread, where it has a setting for each."""
+    """Limit BLAS to one thread in the calling thread, if it has a setting for each thread."""
     for library in libraries():
         if _is_per_thread(library):
             library.set_num_threads(1)

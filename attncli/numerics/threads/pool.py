@@ -66,7 +66,7 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     try:
         with suppress(RuntimeError):  # the system grants no more threads, or Python is about to end
             for _ in range(threads - 1):
-                # NumPy's error state, too, is that of the context.
+                # The context also holds NumPy's error state.
                 context = copy_context()
                 tasks.append(_Task(partial(context.run, _help, work, queue)))
                 _POOL.give(tasks[-1])
@@ -77,7 +77,7 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
         for task in tasks:
             task.wait()
             task.error = None
-        # An error holds this frame: in turn it must not hold the error, or both and all their
+        # The error refers to this frame. If the frame also referred to the error, both and their
         # arrays would stay until the next garbage collection.
         tasks.clear()
 
@@ -120,7 +120,7 @@ class _Task:
 
 
 class _Pool:
-    """Threads that wait for tasks; to start one takes a tenth of the time of a short call.
+    """Threads that wait for tasks, because starting one takes a tenth of the time of a short call.
 
     `concurrent.futures` is not used: Ctrl-C within its Python locks can leave them locked.
     """

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# Rows of a piece. BLAS copies the matrix for each piece: 1/256 of what it multiplies.
+# Rows of a piece. BLAS copies the matrix for each piece, at 1/256 of the cost of the product.
 _ROWS = 256
-# Multiplications of a product that is not worth a thread: 2 ms.
+# A product of fewer multiplications takes 2 ms, and is not worth a thread.
 _SMALL = 1 << 27
 
 
