@@ -31,7 +31,7 @@ def main() -> None:
     except SignalError as stopped:
         code = stopped.code
         stop_at_once()
-    except Exception as defect:  # noqa: BLE001 - a defect; but Python's exit code 1 would say mismatch
+    except Exception as defect:  # noqa: BLE001 - Python's exit code 1 would mean a mismatch
         if stopper.code is None:
             say_defect(defect)
         code = stopper.code or WRONG
@@ -40,16 +40,16 @@ def main() -> None:
 
 def _prepared(argv: list[str]) -> int:
     open_closed_streams()
-    # What a run of seconds leaves behind is not worth looking for: 15 ms of start-up.
+    # A run of seconds leaves too little garbage to collect. This saves 15 ms of start-up.
     gc.disable()
-    # The engine gives each of its threads one BLAS thread. OpenBLAS would start its own as
-    # NumPy is imported, and they spin beside it: 10 ms of start-up.
+    # The engine gives each of its threads one BLAS thread. Threads that OpenBLAS starts when NumPy
+    # is imported would only spin, and cost 10 ms of start-up.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # The user's -W error is not for what packages warn each other about; `advice` shows ours.
+    # The user's -W error must not stop on warnings of other packages; `advice` shows ours.
     warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
-            # What a terminal's encoding has no letter for is shown as its code.
+            # A character that the terminal's encoding lacks is shown as its code.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     return _run(argv)
 
@@ -79,11 +79,11 @@ def _call(argv: list[str]) -> int:
     except typer.TyperException as error:
         raise usage_error(error, argv) from None
     except SystemExit as end:
-        # Typer leaves so after installing completion, and where nobody reads on.
+        # Typer exits here after installing completion, and when the reader of stdout is gone.
         gone = isinstance(end.__context__, BrokenPipeError)
         return READER_GONE if gone else WRONG if end.code else 0
     if sys.stdout is not None:
         sys.stdout.flush()
-    elif code == 0:  # help and version end so; a command with None
+    elif code == 0:  # from help and version; a command returns None
         raise OutputError("standard output is closed")
     return code if isinstance(code, int) else 0

@@ -26,7 +26,7 @@ def layer_list(text: str) -> frozenset[int]:
 
 
 class CaptureOptions(ScreenOptions):
-    """The model, what it reads, and where the dumps go."""
+    """The model, its text, and the folder of the dumps."""
 
     model: str | None = argument(
         "A folder with a model of Transformers: config.json, weights, tokenizer. Nothing is "

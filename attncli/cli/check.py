@@ -51,7 +51,7 @@ _JUDGED = (*OUTPUTS, *GRADIENTS)
 class CheckOptions(
     Formatted, PickOneOptions, AverageOptions, GradientOptions, ShardOptions, ClusterOptions
 ):
-    """What is judged, how strictly, and how it is told."""
+    """The outputs to judge, the tolerance, and the form of the report."""
 
     expect: list[str] | None = option(
         MOST_USED,
@@ -110,7 +110,7 @@ class CheckOptions(
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How strictly outputs are judged."""
+        """The tolerances, and whether and how long a mistake is looked for."""
         return {
             "diagnose": self.diagnose,
             "time_limit": self.time_limit,
@@ -185,7 +185,7 @@ def check(options: CheckOptions) -> None:
 
 
 def _judge_many(files: list[str], options: CheckOptions) -> list[Judged]:
-    """Judge each dump by its own inputs; an error of one hides no other."""
+    """Judge each dump by its own inputs; an error in one does not stop the others."""
     from attncli.cli.dumps import judge_it, options_of
 
     here = Path.cwd()  # workers have another current folder
@@ -240,7 +240,7 @@ def _judge_alone(options: CheckOptions) -> None:
         words += f"; a mistake is looked for, for {options.time_limit:g} s at most"
     with progress_bar(words, counted=False, quiet=options.quiet):
         report, question, beside = _judge_one(options)
-    try:  # who reads the report may close it, and who asked for a picture gets it
+    try:  # the picture comes first: standard output may be closed
         if options.diff is not None:
             _draw(report, question.problem, options.diff, options)
     finally:
@@ -250,7 +250,7 @@ def _judge_alone(options: CheckOptions) -> None:
 
 
 def _judge_one(options: CheckOptions) -> tuple[CheckReport, Asked, CheckReport | None]:
-    """Return the report on the outputs of one problem, the problem, and the report beside it."""
+    """Return the report on one problem's outputs, the problem, and the report on --beside."""
     from attncli.loading import split_member
     from attncli.referee import check as judged
     from attncli.save.files import refuse_inputs, refuse_unwritable
@@ -288,7 +288,7 @@ def _judge_one(options: CheckOptions) -> tuple[CheckReport, Asked, CheckReport |
 def _outputs(
     files: Mapping[str, str], question: Asked, options: CheckOptions
 ) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
-    """Return the outputs as their files hold them, and in the axes of the answer."""
+    """Return the outputs twice: as their files hold them, and in the axes of the answer."""
     import numpy as np
 
     from attncli.gather import advise_on_dtype, one_layer
@@ -349,7 +349,7 @@ def _tell(report: CheckReport, beside: CheckReport | None, options: CheckOptions
 
 
 def _draw(report: CheckReport, problem: Problem, path: str, options: CheckOptions) -> None:
-    """Draw the first output that is wrong, or the first of all."""
+    """Draw the first wrong output, or the first output if all are right."""
     from attncli.view.pictures.report import report_picture
 
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
@@ -358,7 +358,7 @@ def _draw(report: CheckReport, problem: Problem, path: str, options: CheckOption
         note(f"the picture shows {name}, not {' and '.join(wrong[1:])}", quiet=options.quiet)
     try:
         picture, strange = report_picture(report, problem, name)
-    except ShapeError as error:  # a mismatch that was told; there is nothing to draw
+    except ShapeError as error:  # the report says so; there is nothing to draw
         if not options.quiet:
             say("warning", f"no picture is drawn: {error.message}")
         return

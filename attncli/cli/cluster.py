@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from attncli.numerics.indices import Picked
     from attncli.summaries.maps import Maps
 
-# Bytes of inputs of Zarr: of more, nothing is taken into memory whole.
+# Most bytes of Zarr inputs that are held in memory, 256 MiB; more are read block by block.
 _MOST_HELD = 1 << 28
-# Bytes of an input that is sent to a cluster with the work; a larger one goes through a file.
+# Most bytes of an input that is sent to the workers; a larger input goes through a file.
 _SENT = 1 << 24
 _INPUTS = ("query", "key", "value")
 
@@ -55,12 +55,12 @@ class ClusterOptions(QuestionOptions):
         return self.scheduler is not None or self.workers is not None
 
     def takes(self, output: OutputOptions | None = None) -> bool:
-        """Return whether the work is done block by block, because of what is asked for or read.
+        """Return whether the options or the size of the files ask for work block by block.
 
         Raises
         ------
         UsageError
-            Tables are asked for of arrays that are too large to be held.
+            Tables of arrays that are too large for memory are asked for.
         """
         if self.is_asked_for:
             return True
@@ -78,7 +78,7 @@ class ClusterOptions(QuestionOptions):
 
 
 def _bytes_on_disk(options: ClusterOptions) -> int:
-    """Return the bytes of the arrays of a Zarr folder that are given as the problem."""
+    """Return the bytes of the problem's arrays in float64; 0 if no file is Zarr."""
     from attncli.loading import describe, split_member
     from attncli.loading.source import is_zarr
 
@@ -92,7 +92,7 @@ def _bytes_on_disk(options: ClusterOptions) -> int:
 def _at_work(
     options: ClusterOptions, files: Sequence[str], words: str | None = "computing"
 ) -> Iterator[tuple[Any, Any]]:
-    """Give a client, or None, and what tells of progress."""
+    """Yield the Dask client and the function that reports progress; both may be None."""
     try:
         from attncli.dask.cluster import running
     except ImportError:
@@ -107,7 +107,7 @@ def _at_work(
 
 
 def _read(options: ClusterOptions) -> tuple[Gathered, dict[str, Any], str]:
-    """Return what is read, the arguments of the attention, and the axes of its inputs."""
+    """Return the gathered files, the arguments of `attention`, and the axes of its inputs."""
     from attncli.gather import Finished
 
     found = gathered(options)
@@ -147,7 +147,7 @@ def _lazy(arguments: Mapping[str, Any], names: Sequence[str], folder: str) -> An
 
 @contextmanager
 def _room(options: ClusterOptions) -> Iterator[str]:
-    """Give a folder that the workers of this machine see; no name where they are elsewhere."""
+    """Yield a temporary folder for workers on this machine, or an empty name for a cluster."""
     import tempfile
 
     if options.scheduler is not None:
@@ -163,7 +163,7 @@ def compute_lazily(options: ComputeOptions) -> None:
     Raises
     ------
     UsageError
-        Something is asked for that needs all of the arrays at once.
+        An option or an output needs whole arrays.
     """
     from attncli.save.files import refuse_inputs, refuse_unwritable_folder, whole_folder
     from attncli.save.formats import Results
@@ -231,8 +231,8 @@ def _picked(lazy: Any, names: Sequence[str], options: PickOptions, axes: str) ->
 
 
 def _taken(array: Any, letters: str, chosen: Mapping[str, Any]) -> Any:
-    """Return some batch entries and heads of an array; an axis of which one is taken goes."""
-    # From behind, so that an axis that goes moves none that is still to be taken.
+    """Return the chosen batch entries and heads of an array; a single index drops its axis."""
+    # The last axis first: dropping an axis moves those behind it.
     for at, letter in reversed([*enumerate(letters)]):
         index = chosen.get(letter)
         if index is not None:
@@ -243,7 +243,7 @@ def _taken(array: Any, letters: str, chosen: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def lazy_maps(options: ClusterOptions) -> Iterator[tuple[Maps, Picked, Sequence[str]]]:
-    """Give the maps of a heatmap, what is picked of them, and the files that were read."""
+    """Yield the maps of a heatmap, the picked batch entries and heads, and the files read."""
     found, arguments, axes = _read(options)
     own = Layout(axes).weight_axes
     with _room(options) as room, _at_work(options, found.inputs, None) as (client, _):
@@ -252,7 +252,7 @@ def lazy_maps(options: ClusterOptions) -> Iterator[tuple[Maps, Picked, Sequence[
         lazy = _lazy(arguments, tuple(dict.fromkeys((options.what, "scores"))), room)
         counts = dict(zip(own, lazy.scores.shape, strict=False))
         picked = options.among((counts.get("b", 1), counts.get("h", 1)), own)
-        # Maps have both axes, and an axis of which one is picked stays.
+        # Maps always have both axes: a single index becomes a list, which keeps its axis.
         chosen = {a: [i] if isinstance(i, int) else i for a, i in zip("bh", picked, strict=True)}
         index = (*(slice(None) if axis in own else None for axis in "bh"), ...)
         values, scores = (
@@ -268,7 +268,7 @@ def lazy_maps(options: ClusterOptions) -> Iterator[tuple[Maps, Picked, Sequence[
 def map_files(
     judge: Callable[[str], Any], files: Sequence[str], options: ClusterOptions
 ) -> list[Any]:
-    """Return what a function makes of each file, computed by the workers."""
+    """Return the function's result for each file, computed by the workers."""
     with _at_work(options, files, f"judging {len(files)} files") as (client, told):
         from attncli.dask.cluster import mapped
 
@@ -280,14 +280,14 @@ def judge_blocks(
     judge: Callable[[Any, Any], Any],
     options: ClusterOptions,
 ) -> list[Any]:
-    """Return what a function makes of each block of a problem and of the outputs beside it.
+    """Judge a problem block by block, and return the result for each block.
 
     Parameters
     ----------
     expected : mapping of str to str
         The file of each output.
     judge : callable
-        Takes a block and the outputs of all of it.
+        Takes a block, and the outputs of the whole problem.
     """
     from attncli.loading import read_array
 

@@ -23,7 +23,7 @@ _PROJECT = f"\b\nDocumentation: {DOCUMENTATION}\nQuestions and mistakes: {ISSUES
 def build(argv: list[str]) -> typer.Typer:
     """Return the program with the command that is called; building all commands takes long."""
     app = typer.Typer(
-        # Rich help and tracebacks import 100 ms of modules.
+        # Importing Rich for help and tracebacks takes 100 ms.
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         epilog=_PROJECT,
@@ -79,7 +79,7 @@ def _brief(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - as `
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of its one parameter as parameters, and with ``-h``."""
+    """Return the command as Typer takes it: one parameter for each option, and ``-h``."""
     kind: type[Options] = get_type_hints(command)["options"]
     hints = {**get_type_hints(kind), "brief": bool}
 
@@ -89,7 +89,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     told = typer.Option("-h", callback=_brief, is_eager=True, help="Show the most used options.")
     parameters = []
     for name, one in {"brief": Declared(False, told), **kind.declared()}.items():  # noqa: FBT003
-        # Typer takes the first name for a default until it sees the annotation.
+        # Typer keeps an option's first name as its default until it sees the annotation.
         named = one.told.default is not ...
         if hints[name] is bool and not named:  # no --no-causal beside --causal
             one.told.param_decls = (f"--{name.replace('_', '-')}",)
@@ -107,7 +107,7 @@ class Command(typer.core.TyperCommand):
     """A command whose help lists the options under their headings, the most used ones first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read a command line; an option given twice, of which one would be lost, is an error."""
+        """Read a command line; refuse an option given twice if one value would be lost."""
         args = _with_usual_values(args)
         _refuse_repeated(self.make_parser(ctx).parse_args([*args])[2])
         return super().parse_args(ctx, args)
@@ -155,7 +155,7 @@ def _with_usual_values(args: list[str]) -> list[str]:
 
 
 def _refuse_repeated(order: list[Any]) -> None:
-    # Of how the program runs, the last one serves.
+    # Options under Running may be repeated: the last one counts.
     counts = Counter(option.name for option in order)
     for option in order:
         single = option.param_type_name == "option" and not (option.multiple or option.is_flag)
@@ -164,7 +164,7 @@ def _refuse_repeated(order: list[Any]) -> None:
 
 
 def usage_error(error: typer.TyperException, argv: list[str]) -> UsageError:
-    """Return an error of Typer in the form of all other errors."""
+    """Return Typer's error as a `UsageError` with a hint."""
     from attncli.loading.source import is_file
 
     words = error.format_message().rstrip(".").replace("\n", " ")

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from attncli.problem.result import Attention
     from attncli.view.limits import Limits
 
-# Above this number of cells, only the rows that tables show are computed.
+# Cells of all score matrices; above this, only the rows that tables show are computed.
 _WHOLE_CELLS = 4_000_000
 
 
 class ComputeOptions(OutputOptions, GradientOptions, ShardOptions, MergeOptions, ClusterOptions):
-    """All that `compute` takes."""
+    """All options of `compute`."""
 
     @property
     def takes_example(self) -> bool:
-        """Tables are for people."""
+        """Whether only tables are asked for: a person sees them."""
         return self.is_tables and not self.save
 
     @property
@@ -46,7 +46,7 @@ class ComputeOptions(OutputOptions, GradientOptions, ShardOptions, MergeOptions,
 
     @property
     def rollout(self) -> str | None:
-        """How the layers are multiplied, where --show rollout asks for it."""
+        """``half`` if the rollout is shown or saved: here the residual is always kept."""
         return "half" if self.asks_for(ROLLOUT) else None
 
 
@@ -153,7 +153,7 @@ def _shapes(problem: Problem, *, averaged: bool) -> dict[str, tuple[int, ...]]:
 def _solved(
     problem: Problem, request: Request
 ) -> Iterator[tuple[Attention, Mapping[Save, npt.NDArray[Any]]]]:
-    """Compute the outputs; give those in memory, and those in files."""
+    """Compute the outputs; yield those in memory, and those that went into files."""
     from attncli.api import solve, solve_averaged
 
     options = request.options
@@ -196,7 +196,7 @@ def _tables(asked: Asked, request: Request, arrays: Arrays, summaries: Summaries
 def _part_shown(
     problem: Problem, names: Sequence[str], options: OutputOptions
 ) -> tuple[Problem, Attention]:
-    """Solve the batch entries, heads and queries of a large problem that tables show."""
+    """Solve only the batch entries, heads and queries of a large problem that tables show."""
     from attncli.engine import attend
     from attncli.engine.averaging import average_weights
 

@@ -11,7 +11,7 @@ from attncli.errors import UsageError
 from attncli.errors.names import gradient_name
 from attncli.errors.text import did_you_mean
 
-# The headings of the help, and what stands for the value of an option.
+# The headings of the help.
 MOST_USED = "Most used"
 RULES = "Which keys a query sees"
 SCORES = "Scores"
@@ -22,7 +22,7 @@ SHOWN = "What is shown"
 JUDGING = "How it is judged"
 RUN = "Running"
 PICTURE = "Picture"
-# In the order of the help; files and what is used most come first, and are all that -h shows.
+# In the order of the help; -h shows the files and the most used options only.
 HEADINGS = (
     *("Files", MOST_USED, PICTURE, JUDGING, SHOWN, SCORES, RULES, SELF, SHAPES, LABELS, RUN),
     "Other",
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 class Options:
-    """The options of a command, an attribute each; a command inherits from the groups it takes."""
+    """The options of a command, one attribute each; commands inherit groups of options."""
 
     # Dataclasses would take half a millisecond of start-up for each method that they make.
     COMBINATIONS: tuple[Rule, ...] = ()
@@ -99,7 +99,7 @@ class Options:
                 self.refuse(name, f"needs --{rule.needs}: {rule.why}")
 
     def _words(self, name: str) -> str:
-        """Return an option as it was given, with its value where that is one of a few words."""
+        """Return an option as it was given; a choice, such as --what scores, with its value."""
         flag, value = f"--{name.replace('_', '-')}", vars(self)[name]
         chosen = isinstance(value, str) and self.declared()[name].told.metavar is None
         return f"{flag} {value}" if chosen else flag
@@ -108,7 +108,7 @@ class Options:
 def option(
     panel: str, metavar: str | None, words: str, *names: str, default: Any = None, **more: Any
 ) -> Any:
-    """Declare an option under a heading of the help, named as the attribute by default."""
+    """Declare an option under a heading of the help; its name is the attribute's by default."""
     return Declared(
         default, Option(*names, metavar=metavar, help=words, rich_help_panel=panel, **more)
     )
@@ -144,7 +144,7 @@ def argument(words: str, metavar: str = "[FILES]...") -> Any:
 
 
 def number(text: str) -> float:
-    """Read a number by the grammar of all text formats."""
+    """Read a number, written as in all text formats."""
     from attncli.loading.number import NumberOverflowError, parse_number
 
     try:
@@ -203,12 +203,12 @@ def by_name(
 
 
 def one_of(*words: str) -> Any:
-    """Complete one of some words."""
+    """Return a shell completion that offers these words."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def list_of(*words: str) -> Any:
-    """Complete the last word of a list with commas, in which each stands once."""
+    """Return a shell completion for a list with commas, in which each word stands once."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
 _FORMATS: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-# The most pixels of a PNG; more take gigabytes.
+# Most pixels of a PNG; more take gigabytes of memory.
 _MOST_PIXELS = 100_000_000
-# How many labels without a font a note names, and how long they may be.
+# Labels without a font: how many of them a note names, and the most columns of each.
 _MOST_NAMED, _LONGEST_NAME = 2, 24
 # The options of pictures that a page takes; its reader chooses the rest.
 _TAKEN = {"title", "rollout", "grid", "query", "image", "blocks"}
@@ -37,7 +37,7 @@ _MOST_CELLS = 100_000_000
 
 
 def figure_kind(path: str, option: str, also: str = "") -> Kind:
-    """Return the format of a figure; PNG where a name such as /dev/stdout asks for none."""
+    """Return the format of a figure; PNG for a stream without a suffix, such as /dev/stdout."""
     from attncli.save.files import is_direct
 
     suffix = Path(path).suffix.lower()
@@ -61,7 +61,7 @@ def refuse_unknown_map(name: str | None) -> None:
 
 
 def write_figure(picture: Picture, path: str, options: ScreenOptions) -> None:
-    """Draw a picture into a file, with the options that were given as metadata."""
+    """Draw a picture into a file, whose metadata holds the given options."""
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw
     from attncli.view.figure.render import render
@@ -69,7 +69,7 @@ def write_figure(picture: Picture, path: str, options: ScreenOptions) -> None:
 
     kind = figure_kind(path, "a picture")
     _refuse_too_much(picture)
-    # Nothing here differs between two equal runs: same input, same bytes.
+    # No date and no path: the same input gives the same bytes.
     metadata = {"Software": f"attncli {__version__}", "what": picture.look.what, **_told(options)}
     try:
         drawn = draw(picture)

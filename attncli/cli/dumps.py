@@ -24,7 +24,7 @@ _MEMBER = re.compile(r"([\w.]+=)?#")
 
 
 def dump_files(options: CheckOptions) -> list[str]:
-    """Return the files to be judged one by one; empty where the files are those of one problem."""
+    """Return the files to be judged one by one; none if the files hold one problem."""
     from attncli.loading.source import is_folder
 
     files = options.files or []
@@ -34,7 +34,7 @@ def dump_files(options: CheckOptions) -> list[str]:
         return _in_folder(files[0]) if options.layer is None and options.call is None else []
     if options.expect:
         several = all(map(_MEMBER.match, options.expect))
-    else:  # not Q K V, of which an output is missing
+    else:  # files of other kinds are Q K V without an output to judge
         several = len(files) > 1 and all(is_folder(f) or Path(f).suffix in _ENDINGS for f in files)
     if not several:
         return []
@@ -44,7 +44,7 @@ def dump_files(options: CheckOptions) -> list[str]:
 def _refuse_missing(files: Sequence[str]) -> None:
     for file in files:
         path = file.partition("#")[0]
-        if file != "-" and not os.path.exists(path):  # noqa: PTH110 - false of names no file can have
+        if file != "-" and not os.path.exists(path):  # noqa: PTH110 - false for impossible names
             raise InputError(f"{path} does not exist", hint="give a folder of dumps, or files")
 
 
@@ -65,7 +65,7 @@ def options_of(file: str, options: CheckOptions) -> CheckOptions:
 
 
 def of_one_file(options: CheckOptions) -> CheckOptions:
-    """Return the options for one file, which may be one of a folder."""
+    """Return the options for one file, which may be chosen from a folder."""
     from attncli.gather import dump_file
     from attncli.loading.source import is_folder
 

@@ -1,4 +1,4 @@
-"""How the program ends: its exit codes, signals, closed streams, nothing left behind.
+"""How the program ends: exit codes, signals, closed streams, and tidying up.
 
 =====  =====================================================
 code   meaning
@@ -28,8 +28,8 @@ MISMATCH, WRONG, READER_GONE = 1, 2, 141
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
-_PATIENCE = 1.0
-# Seconds after which a signal that nobody heard of is told again. Windows has no timers.
+_PATIENCE = 1.0  # seconds in which a second signal counts as part of the first
+# Seconds after which a signal that Python swallowed is raised again. Windows has no timers.
 _SOON = 0.01
 _TIMERS = hasattr(signal, "setitimer")
 
@@ -47,7 +47,7 @@ def stop_cleanly() -> Stopper:
     """Turn Ctrl-C, SIGTERM and SIGHUP into a `SignalError`, so that files are tidied up."""
     stopper = Stopper()
     for number in _SIGNALS:
-        # What the parent ignores stays ignored: nohup, and jobs in the background.
+        # A signal that the parent ignores stays ignored: nohup, and jobs in the background.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stopper)
     if _TIMERS:
@@ -66,20 +66,20 @@ def stop_at_once() -> None:
 
 
 def _printed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error, unless a signal raised it: NumPy's import prints those."""
+    """Print an uncaught error, but no `SignalError`: NumPy's import would print it."""
     if not isinstance(error, SignalError):
         sys.__excepthook__(kind, error, trace)
 
 
 class Stopper:
-    """Called when a signal comes; it keeps the exit code of the last one."""
+    """The handler of signals; it keeps the exit code of the last one."""
 
     def __init__(self) -> None:
         self.code: int | None = None
         self._last = float("-inf")
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Raise the `SignalError` of a signal, unless it came along with another."""
+        """Raise a `SignalError`, unless another signal came just before."""
         # A closing session sends SIGTERM and SIGHUP at once: the second must not
         # interrupt the tidying up after the first. One that comes later is meant.
         if time.monotonic() - self._last > _PATIENCE:
@@ -89,7 +89,7 @@ class Stopper:
             raise stopped
 
     def again(self, ignored: sys.UnraisableHookArgs) -> None:
-        """Raise the signal again, which Python forgets in destructors and weak references."""
+        """Raise a signal again that Python swallowed in a destructor or weak reference."""
         if not isinstance(ignored.exc_value, SignalError):
             sys.__unraisablehook__(ignored)
             return
@@ -104,18 +104,18 @@ def open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is this one. The wrong way round, so that writing to
-            # /dev/stdout still fails.
+            # It gets the lowest free number: this one. Stdout is opened for reading only, so
+            # that writing to it still fails.
             os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
 
 
 def leave(code: int) -> NoReturn:
-    """Write out what is buffered and end the process."""
+    """Flush stdout and stderr, and end the process."""
     for stream in (sys.stdout, sys.stderr):
         # Nobody is left to hear of a failure.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    # Packages take away their temporary folders here.
+    # Here packages remove their temporary folders.
     atexit._run_exitfuncs()  # noqa: SLF001 - os._exit leaves them out
-    # All is written and closed; taking every module apart again costs 25 ms.
+    # All is written and closed; Python's own clean-up of the modules would take 25 ms.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""``attncli explain``: one query's way to its weights and context, number by number."""
+"""``attncli explain``: every number between one query and its weights and context."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ExplainOptions(Formatted, PickOneOptions, DigitsOptions, QuestionOptions):
 
     @property
     def takes_example(self) -> bool:
-        """JSON is for programs."""
+        """Whether a person reads the answer: JSON is for programs."""
         return self.format != "json"
 
 
@@ -78,7 +78,7 @@ def explain(options: ExplainOptions) -> None:
             hint="its formulas do not add up without decimals: --digits 2 shows two",
         )
     with advice(quiet=options.quiet):
-        # The other heads stay: an output projection adds them up.
+        # All heads stay in the problem: an output projection adds them up.
         problem = ask(options.but(batch=None, head=None)).problem
         batch, head = options.among(problem.shape[:2], problem.layout.weight_axes).place(0, 0)
         explanations = [
@@ -99,7 +99,7 @@ def _most_keys(options: ExplainOptions, count: int) -> int | None:
     """Return how many keys get a line each; None means all."""
     if options.keys is not None:
         return options.keys or None
-    # A line about one key left out is as long as the key's own.
+    # A line that counts one key as left out is as long as the key's own line.
     all_of_them = _MOST_UNASKED if options.format == "json" else _USUAL + 1
     return None if count <= all_of_them else _USUAL
 

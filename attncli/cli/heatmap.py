@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from attncli.view.page import Patches
     from attncli.view.pictures.picture import Look, Picture
 
-# Longer titles take matplotlib seconds, and no picture has the room.
+# Characters; Matplotlib takes seconds for a longer title, and no picture has room for it.
 _LONGEST_TITLE = 2000
-# Inches of a side, and how they are written.
+# The least and the most inches of a side, and how inches are written.
 _LEAST, _MOST, _INCHES = 1.0, 100.0, r"\d+(?:\.\d*)?|\.\d+"
-# In a terminal, more would scroll away.
+# Most maps in a terminal; more would scroll away.
 _MOST_MAPS = 16
-# The least end of the colour scale; smaller ones underflow with --log.
+# The least --vmax: below it, numbers underflow with --log.
 _LEAST_END = 1e-300
 
 
@@ -183,14 +183,14 @@ class HeatmapOptions(AverageOptions, MergeOptions, ClusterOptions):
 
     @property
     def look(self) -> Look:
-        """The look of the picture, as far as the options decide it."""
+        """The look that the options ask for; title, image and crop are added later."""
         from attncli.view.pictures.picture import Look
 
         taken = "what vmax log annotate digits cmap dpi font_size transparent math"
         return Look(size=self._inches(), **{name: vars(self)[name] for name in taken.split()})
 
     def _inches(self) -> tuple[float, float] | None:
-        """Return the figure across and up; infinite where any height will do."""
+        """Return width and height; the height is infinite if only the width is given."""
         if self.size is None:
             return None
         parts = re.split("[x×X]", self.size)
@@ -333,7 +333,7 @@ def _range(
 def _subtrahend(
     asked: Asked | Finished, first: Maps, file: str, picked: Picked, options: HeatmapOptions
 ) -> Maps:
-    # The file may hold only what is picked.
+    # The file of --minus may hold only the picked batch entries and heads.
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.problem.arguments import shape_text
     from attncli.problem.labels import advise_on_order

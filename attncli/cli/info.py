@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class InfoOptions(Formatted, ScreenOptions):
-    """Which files, and how they are told."""
+    """The files, and the form of the answer."""
 
     files: list[str] | None = argument(
         "Files of numbers, checkpoints, pictures by attncli. - is standard input, FILE#NAME one "

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-# What `attncli.capture` and others call the context.
+# Names of the context in files; `attncli.capture` writes out.
 _CONTEXT = ("context", "out")
 
 
@@ -133,7 +133,7 @@ def _numbers(name: str, text: str) -> Any:
 
 
 def _read(file: str, layout: str | None) -> tuple[Array, Array, Layout]:
-    """Return context (B, H, L, E) and lse (B, H, L) of a file, and the axes that it has."""
+    """Return context (B, H, L, E), lse (B, H, L) and the layout of a file."""
     import numpy as np
 
     from attncli.loading import LoadedArray, read

@@ -1,4 +1,4 @@
-"""``--merge words``: the weights of a problem, or finished ones, between words."""
+"""``--merge``: weights between words instead of subwords."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_WORDS = "subwords joined (summed over keys, averaged over queries)"
 
 
 def merged(asked: Asked | Finished, options: MergeOptions) -> Finished:
-    """Return the weights of words, as if they had been finished before.
+    """Return the weights between words, as finished weights.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def merged(asked: Asked | Finished, options: MergeOptions) -> Finished:
 
 
 def _groups(options: MergeOptions) -> Sequence[str] | None:
-    """Return the groups in a file, or None where the tokens themselves say what belongs."""
+    """Return the groups of ``--merge FILE``; None for ``--merge words``."""
     from attncli.loading.source import open_source
     from attncli.loading.words import read_words
 

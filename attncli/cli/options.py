@@ -29,7 +29,7 @@ from attncli.errors.text import quoted, whole_number
 from attncli.numerics.indices import Indices, Picked, indices_in
 from attncli.problem.layout import LAYOUTS
 
-# Stands for the gradient of the sum of all numbers of the context.
+# ``--grad ones``: the gradient of the sum of the context, 1 everywhere.
 ONES = "ones"
 
 
@@ -202,7 +202,7 @@ class ProblemOptions(Options):
 
 
 class ShardOptions(ProblemOptions):
-    """A problem, or a part of its queries or of its keys, in its place."""
+    """A problem, or the part of it with only some queries or keys."""
 
     keys: str | None = option(
         SHAPES,
@@ -230,7 +230,7 @@ def _part(name: str, words: str) -> tuple[int, int | None]:
 
 
 class PickOptions(Options):
-    """Some batch entries, some heads."""
+    """Which batch entries and heads are picked."""
 
     batch: str | None = option(
         SHOWN,
@@ -245,7 +245,7 @@ class PickOptions(Options):
         "pipe the first 16 tables.",
     )
 
-    # Whether there may be several.
+    # Whether --batch and --head may pick several.
     SEVERAL = True
 
     def among(self, counts: tuple[int, int], axes: str) -> Picked:
@@ -362,7 +362,7 @@ class MergeOptions(QuestionOptions):
 
     @property
     def rollout(self) -> str | None:
-        """How all layers are multiplied: with half a residual, or raw; None if they are not."""
+        """``half`` multiplies all layers with the residual, ``raw`` without; None does not."""
         return None
 
 
@@ -380,7 +380,7 @@ class DigitsOptions(RunOptions):
     )
 
     def tell_of_all(self, kind: str) -> None:
-        """Note that a format holds every digit, where --digits is given."""
+        """Note that --digits changes nothing in a format that holds every digit."""
         if "digits" in self.given():
             words = f"--digits: only for tables, text and markdown; {kind} holds every digit"
             note(words, quiet=self.quiet)
@@ -404,5 +404,5 @@ class GradientOptions(QuestionOptions):
 
     @property
     def grad_files(self) -> list[str]:
-        """The files that are given."""
+        """The files of --grad."""
         return [file for file in self.upstream.values() if file != ONES]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
 
-    # Outputs, inputs and gradients, by name; None of what is not held in memory.
+    # Outputs, inputs and gradients, by name; None for an array that is not held in memory.
     Arrays: TypeAlias = Mapping[str, npt.NDArray[Any] | None]
 
 _Part = TypeVar("_Part", "HeadStats", "TopKeys")
@@ -112,7 +112,7 @@ class OutputOptions(Formatted, AverageOptions, DigitsOptions):
 
 
 class Summaries:
-    """The summaries of weights, each made when it is asked for, and once."""
+    """The summaries of weights; each is made once, when it is first asked for."""
 
     def __init__(self, weights: Maps, picked: Picked, options: OutputOptions) -> None:
         self._weights, self._picked, self._options = weights, picked, options
@@ -123,7 +123,7 @@ class Summaries:
         return self._weights.labels
 
     def among(self, names: Collection[str]) -> dict[str, object]:
-        """Return the summaries among some names, as plain data."""
+        """Return the named summaries as plain data."""
         return {
             name: [asdict(part) for part in (self._stats if name == "stats" else self._top)]
             for name in SUMMARIES
@@ -131,7 +131,7 @@ class Summaries:
         }
 
     def parts(self, name: str, limits: Limits) -> Iterator[Text]:
-        """Yield the title and the table of one."""
+        """Yield the title and the table of one summary."""
         from attncli.view.stats import stats_parts, top_parts
         from attncli.view.tables import heading, remark
 
@@ -202,7 +202,7 @@ class Request(NamedTuple):
 
     @property
     def asked(self) -> set[str]:
-        """What is shown or saved."""
+        """The names of all outputs that are shown or saved."""
         return {*self.names, *(name for save in self.saves for name in save.names)}
 
     def _refuse_idle(self) -> None:
@@ -244,7 +244,7 @@ class Request(NamedTuple):
     def results(
         self, names: Sequence[str], arrays: Arrays, summaries: Summaries, layout: str | None
     ) -> Results:
-        """Return the outputs of these names, as files and machine formats take them."""
+        """Return the named outputs in the form that files and machine formats take."""
         from attncli.save.formats import Results
 
         held = {n: array for n in names if (array := arrays.get(n)) is not None}
@@ -254,7 +254,7 @@ class Request(NamedTuple):
         return Results(held, *summaries.labels, told, said, self.options.with_labels)
 
     def show(self, parts: Iterator[Text], results: Callable[[Sequence[str]], Results]) -> None:
-        """Print tables, or what a machine's format takes."""
+        """Print tables, or write a machine's format."""
         if self.options.format == "markdown":
             print_document("\n\n".join(text for part in parts if (text := str(part).strip())))
         elif self.options.is_tables:
@@ -290,7 +290,7 @@ def _names_shown(show: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
-    """Return what ``--save [NAME=]PATH`` asks for, where ``names`` are shown."""
+    """Read ``--save [NAME=]PATH``; without NAME, the file holds the shown ``names``."""
     from attncli.save.formats import format_of
 
     name, separator, path = text.partition("=")
@@ -339,7 +339,7 @@ def _held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]
 def streamed(
     problem: Problem, request: Request, shown: Sequence[str]
 ) -> Iterator[dict[Save, npt.NDArray[Any]]]:
-    """Give arrays on the disk for NPY files that are too large to be held in memory."""
+    """Yield arrays on disk for NPY files that are too large to be held in memory."""
     from attncli.engine import result_shapes
 
     with ExitStack() as files:

@@ -1,4 +1,4 @@
-"""From the options of a command to the problem it is about, or to finished weights."""
+"""From the options of a command to its problem, or to finished weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """The part of a problem that was picked, the whole of it, and what the files say."""
+    """The picked part of a problem, the whole problem, and the gathered files."""
 
     problem: Problem
     whole: Problem
     picked: Picked
     found: Gathered
-    # As `attncli.gather.Finished` has them.
+    # `attncli.gather.Finished` has the same two fields.
     name: str = "the weights computed here"
     remark: str = ""
 
@@ -40,17 +40,17 @@ class Asked(NamedTuple):
 
     @property
     def bfloat16(self) -> bool:
-        """Whether an array among them has this dtype."""
+        """Whether an array in the files is bfloat16."""
         return self.found.bfloat16
 
     @property
     def value_columns(self) -> tuple[str, ...] | None:
-        """The names of the columns of the context, where the file of value has some."""
+        """The column names of the context: those in the file of value, if it has any."""
         made = self.found.projected is not None or self.whole.output is not None
         return None if made else self.found.value_columns
 
     def warn_unprojected(self) -> None:
-        """Warn where an output projection was left out with the other heads."""
+        """Warn if picking heads left out the output projection."""
         if self.whole.output is not None and self.problem.output is None:
             from attncli.errors import warn
             from attncli.problem.advice import UNPROJECTED
@@ -78,7 +78,7 @@ def finished_only(answer: Finished) -> UsageError:
 def _ask_or_read(options: QuestionOptions, *, saved: bool = False) -> Asked | Finished:
     """Return the problem that the options pose, or the finished weights or scores in the files.
 
-    With ``saved``, an output that a program saved beside its queries and keys is meant.
+    With ``saved``, weights or scores in a dump are used as they were saved.
     """
     from attncli.gather import Finished
 
@@ -92,7 +92,7 @@ def _ask_or_read(options: QuestionOptions, *, saved: bool = False) -> Asked | Fi
 
 
 def gathered(options: QuestionOptions, *, saved: bool = False) -> Gathered | Finished:
-    """Return what files and options say, not yet checked."""
+    """Read files and options into unchecked arguments, or finished weights."""
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.loading import is_stream
 
@@ -119,7 +119,7 @@ def gathered(options: QuestionOptions, *, saved: bool = False) -> Gathered | Fin
         threads=options.threads,
     )
     if not files:
-        # Even with --quiet: a variable of the shell that is not set leaves the files out.
+        # Even with --quiet: an unset variable of the shell may have dropped the files.
         note("no files given: this is the built-in example", quiet=False)
     if not more:
         advise_on_dtype(options.dtype, bfloat16=found.bfloat16)
@@ -151,14 +151,14 @@ def maps_of(asked: Asked | Finished, options: QuestionOptions) -> tuple[Computed
 
 
 def ask_or_join(options: MergeOptions, *, saved: bool = False) -> Asked | Finished:
-    """Return what the files hold, rolled out and joined to words where that is asked for."""
+    """Return the problem or the finished weights, after --rollout and --merge."""
     if options.rollout is not None:
         return _joined(_rolled(options), options)
     return _joined(_ask_or_read(_unpicked(options), saved=saved), options)
 
 
 def layers_of(options: MergeOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
-    """Yield number, module and `ask_or_join` of each layer, or of all of them rolled out."""
+    """Yield number, module and `ask_or_join` of each layer; --rollout makes all layers one."""
     if options.rollout is not None:
         yield 0, "", ask_or_join(options)
         return
@@ -218,7 +218,7 @@ def _rolled(options: MergeOptions) -> Finished:
 
 
 def computed(asked: Asked | Finished, options: QuestionOptions) -> Finished:
-    """Return the weights of a problem as if they had been finished before."""
+    """Return the weights of a problem as finished weights."""
     import numpy as np
 
     from attncli.api import solve
@@ -270,7 +270,7 @@ def upstream_of(options: GradientOptions, asked: Asked) -> dict[str, npt.NDArray
 
 
 def _in_shape(array: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return the numbers of a file; a table has no room for axes of length 1."""
+    """Return the numbers of a file; a table gets the axes of length 1 that it cannot hold."""
     values: npt.NDArray[Any] = array.values
     alike = [n for n in values.shape if n > 1] == [n for n in shape if n > 1]
     return values.reshape(shape) if array.is_table and alike else values

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from attncli.view.limits import Depth, Limits
 
-# Columns: Rich folds at the console's width, and a pipe has none.
+# Columns of a pipe: Rich folds lines at the console's width, and a pipe has no edge.
 _NO_WIDTH = 1_000_000
-# Characters: a name in a file may have millions; two paths and a sentence have not.
+# Most characters of a message: a name in a file may have millions.
 _LONGEST = 10_000
-# Columns: narrower terminals say no size, or have no room for words.
+# Columns: a terminal with fewer does not know its size, or has no room for words.
 _NARROWEST = 20
 # Seconds before progress is shown.
 _PATIENCE = 1.0
@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = AttnError(
 
 
 def say(kind: str, message: str) -> None:
-    """Write one line to stderr, wrapped in a terminal; a closed stderr hears nothing."""
+    """Write one line to stderr, wrapped in a terminal; a closed stderr is no error."""
     # Without a file, print writes to stdout, where a message would be taken for a result.
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
@@ -72,7 +72,7 @@ def note(message: str, *, quiet: bool) -> None:
 
 def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
     """Write an error and its hint to stderr, with the option that it is about."""
-    # A file may have the name of an option.
+    # Other errors may begin with a file whose name looks like an option.
     named = isinstance(error, UsageError) and error.message.startswith("--")
     say("error", error.message if named else _by_option(error.message, argv))
     if error.hint is not None:
@@ -80,10 +80,10 @@ def say_error(error: AttnError, argv: Sequence[str] = ()) -> None:
 
 
 def _by_option(message: str, argv: Sequence[str]) -> str:
-    """Return a message that begins with the option of the command line that it is about."""
+    """Put the option that a message is about in front of it."""
     given = dict(zip(argv, [*argv[1:], ""], strict=False))
     given |= dict(word.split("=", 1) for word in argv if word.startswith("--") and "=" in word)
-    given.pop("--query", None)  # messages mean the matrix Q
+    given.pop("--query", None)  # in messages, query is the matrix Q
     argument, also, source = re.match(r"(\w*)( \((?:--)?([\w-]+)\))?", message).groups("")  # type: ignore[union-attr]
     for name, length in ((source, len(argument + also)), (argument, len(argument))):
         if name and (option := f"--{name.replace('_', '-')}") in given:
@@ -95,7 +95,7 @@ def _by_option(message: str, argv: Sequence[str]) -> str:
 
 
 def say_system(error: OSError | MemoryError) -> None:
-    """Write what the system refused: a full disk behind stdout, or memory."""
+    """Write an error of the system: a full disk behind stdout, or no memory."""
     if isinstance(error, OSError):
         say("error", f"{error.filename or 'standard output'}: {error.strerror or error}")
     else:
@@ -103,7 +103,7 @@ def say_system(error: OSError | MemoryError) -> None:
 
 
 def say_defect(error: Exception) -> None:
-    """Write what must not happen and where to report it; the traceback only if it is wanted."""
+    """Say that attncli has a defect, and where to report it; ATTNCLI_DEBUG shows the traceback."""
     if os.environ.get("ATTNCLI_DEBUG"):
         sys.excepthook(type(error), error, error.__traceback__)
     words = " ".join(str(error).split())
@@ -132,7 +132,7 @@ def advice(*, quiet: bool) -> Iterator[None]:
 def progress_bar(
     words: str = "computing", *, counted: bool = True, quiet: bool
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on a terminal after a second; give the function that moves it, or None."""
+    """Show a bar on a terminal after a second; yield the function that moves it, or None."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -182,7 +182,7 @@ def is_terminal() -> bool:
 
 
 def limits(color: str) -> Limits:
-    """Return what stdout can show: its size where it is a terminal, its letters and colours."""
+    """Return what stdout can show: characters and colours, and its size if it is a terminal."""
     from attncli.view.limits import Limits
 
     plain = Limits(unicode=_shows_unicode(), depth=color_depth(color))
@@ -247,14 +247,14 @@ def print_text(text: str) -> None:
 
 
 def print_document(text: str) -> None:
-    """Write JSON or Markdown and a line break to stdout: in UTF-8, whatever the terminal has."""
+    """Write JSON or Markdown and a line break to stdout, always in UTF-8."""
     stream = binary_stdout()
     stream.write(f"{text}\n".encode("utf-8", "backslashreplace"))
     stream.flush()
 
 
 class _Onward:
-    """A stream without positions: /dev/null is always at its beginning, ``>>`` at its end."""
+    """A stream that cannot seek: /dev/null and ``>>`` would give wrong positions."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.write = stream.write
@@ -263,10 +263,10 @@ class _Onward:
 
 
 def binary_stdout() -> BinaryIO:
-    """Return stdout for bytes, one after the other."""
+    """Return stdout as a stream of bytes that cannot seek."""
     stream = _stdout().buffer
     if isinstance(stream, io.RawIOBase):
-        # PYTHONUNBUFFERED: a raw stream may write a part only, and say so in a number.
+        # PYTHONUNBUFFERED: a raw stream may write only a part, and return its length.
         return cast("BinaryIO", _Onward(open(stream.fileno(), "wb", closefd=False)))
     return cast("BinaryIO", _Onward(stream))
 

@@ -21,10 +21,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryNorm:
-    """How the query is normalised: q = p / rms · w, of p = x · W + b."""
+    """How the query is normalised: q = p / rms · w, where p = x · W + b."""
 
     projected: Array  # (D,): p
-    rms: float  # √(mean of squares + ε) of p, or of those of all heads together
+    rms: float  # √(mean of squares + ε) of p, or of all heads together
     epsilon: float
     weight: Array  # (D,): w
     joint: bool  # whether it is one norm of all heads together
@@ -37,13 +37,13 @@ class QueryMade:
     given: Array  # (W,): the row of X as it is
     position: Array | None  # (W,): the encoding that is added to it
     weight: Array  # (W, D): the columns of W_q that make this head
-    columns: tuple[int, int] | None  # the first and the last of these, of more than one head
+    columns: tuple[int, int] | None  # the first and the last of these; None with one head
     bias: Array | None  # (D,)
-    norm: QueryNorm | None  # what is done to x · W + b
+    norm: QueryNorm | None  # the norm of x · W + b
 
     @property
     def embedding(self) -> Array:
-        """The row of X, with its position where one is added, (W,)."""
+        """The row of X plus its position, if any, (W,)."""
         return self.given if self.position is None else self.given + self.position
 
 
@@ -53,7 +53,7 @@ class OutputShare:
 
     weight: Array  # (E, out): the rows of W_o of this head
     bias: Array | None  # (out,)
-    heads: int  # how many heads' shares, together with the bias, make the output
+    heads: int  # the number of heads; their shares and the bias add up to the output
     share: npt.NDArray[np.float64]  # (out,)
 
 
@@ -68,7 +68,7 @@ class KeyStep:
     products: Array  # (D,): q_d · k_d; v_d · tanh(q_d + k_d) for the additive score
     dot: float  # their sum
     norm: float  # length of the key, for the cosine score
-    raw: float  # the engine's, as capped, score and weight are
+    raw: float  # from the engine, as are capped, score and weight
     capped: float
     bias: float  # 0 where there is none
     distance: int  # |i + offset - j|, in tokens
@@ -84,7 +84,7 @@ class KeyStep:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rest:
-    """The keys that are not listed one by one, summed up."""
+    """The sums over the keys that are not listed one by one."""
 
     count: int
     hidden: int  # how many of them the query does not see
@@ -131,12 +131,12 @@ class Explanation:
     made : QueryMade or None
         Where the query came from, if it was projected.
     given : ndarray (D,)
-        The query as it came.
+        The query before any rotation.
     rotated : ndarray (D,), or None without rope
     compared : ndarray (D,)
-        The query as it meets the keys: rotated, and multiplied by W for ``general``.
+        The query that is compared with the keys: rotated, and times W for ``general``.
     norm : float
-        Its length, for the cosine score.
+        The length of ``compared``, for the cosine score.
     vector : ndarray (D,), or None
         v of the additive score.
     steps : tuple of KeyStep
@@ -152,7 +152,7 @@ class Explanation:
         The engine's logarithm of the softmax's denominator, in nats.
     context : ndarray (E,), or None without values
     output : OutputShare or None
-        Where the context goes, if there is an output projection.
+        The head's share of the output, if there is an output projection.
     """
 
     query: int

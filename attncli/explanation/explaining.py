@@ -54,7 +54,7 @@ def explain(
     query : int or str
         An index, or a text as `query_index` takes it: an index or a label.
     batch, head : int
-        Negative indices count from the end, as in NumPy; a query that is an int does so too.
+        Negative indices count from the end, as in NumPy; so does a query given as an int.
     keys : int, optional
         List at most this many keys, the strongest first, and sum up the others; at least 1.
         None lists all.
@@ -69,7 +69,7 @@ def explain(
     ------
     UsageError
         An index is out of range, no query has this label, ``keys`` or ``threads`` is no whole
-        number of at least 1, or ``problem`` is none.
+        number of at least 1, or ``problem`` is no `Problem`.
     DataError
         The scores, or a projected context, exceed the range of the computing dtype.
 
@@ -98,7 +98,7 @@ def explain(
     if keys is not None:
         keys = positive_int("keys", keys)
     threads = thread_count(threads)
-    with np.errstate(all="ignore"):  # an exponential of 0 is right
+    with np.errstate(all="ignore"):  # exponentials may underflow to 0
         return _explained(problem, batch, head, query, keys=keys, threads=threads)
 
 
@@ -179,7 +179,7 @@ def query_indices(problem: Problem, text: str) -> tuple[int, ...]:
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the keys to list, visible ones first, and which keys are left."""
+    """Return the keys to list, visible ones first, and a mask of the other keys."""
     others = np.ones(len(scores), np.bool_)
     if keys is None or len(scores) <= keys:
         told = np.arange(len(scores))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 # Columns of a label in a formula.
 _LABEL_WIDTH = 20
-# Terms of a sum, or numbers of a row, that are all shown; and what is left of more.
+# Up to _ALL terms or numbers are all shown; of more, the _LARGEST terms or _FIRST numbers.
 _ALL, _LARGEST, _FIRST = 12, 4, 8
-# Terms that stand on a line of LaTeX, and above the line of a fraction.
+# Most terms on a line of LaTeX, and in the numerator of a fraction.
 _A_LINE, _IN_FRACTION = 4, 2
-# What stands before and behind the argument of a function, in text and in LaTeX.
+# The text before and behind the argument of a function, then the same in LaTeX.
 _CALLS = {
     "abs": ("|", "|", r"\lvert ", r" \rvert"),
     "sqrt": ("√", "", r"\sqrt{", "}"),
@@ -40,9 +40,9 @@ _CALLS = {
 class Formula:
     """A part of a formula in pieces, between which a line may break; ``+ - * /`` join two.
 
-    The kind, such as ``sum`` or ``negative``, decides about brackets. LaTeX is what MathJax and
-    KaTeX know, too, and holds nothing that Markdown readers take for their own: no double
-    backslash, no asterisk, no tag.
+    The kind, such as ``sum`` or ``negative``, decides about brackets. The LaTeX works in MathJax
+    and KaTeX. It holds nothing that Markdown would read as markup: no double backslash, no
+    asterisk, no tag.
     """
 
     text: tuple[str, ...]
@@ -109,7 +109,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class Equation:
-    """What stands left of the first equals sign, the sides after it, and words behind them."""
+    """A left side, one or more sides that equal it, and words behind them."""
 
     left: Formula
     sides: tuple[Formula, ...]
@@ -118,7 +118,7 @@ class Equation:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers as formulas, with the digits of the limits."""
+    """Writes numbers as formulas, with the digits that the limits set."""
 
     limits: Limits
 
@@ -154,7 +154,7 @@ class Numbers:
         """Return the terms of a sum; of many terms, the largest and the total of the others.
 
         `rest` is the number and the total of terms that are not listed. `order` replaces the sizes
-        where the largest terms are chosen.
+        when the largest terms are chosen.
         """
         kept, (more, left) = list(terms), rest
         if len(terms) > _ALL:
@@ -214,7 +214,7 @@ def roman(word: str, index: int | None = None) -> Formula:
 
 
 def name_of(kind: str, index: int, label: str | None, *, several: bool = False) -> Formula:
-    """Return what a query or key is called: its label, or its index; both if `several` have it."""
+    """Return the name of a query or key: its label or index, both if `several` share the label."""
     numbered = f"{kind}_{{{index}}}"
     if label is None:
         return named(f"{kind}{index}", numbered)
@@ -238,7 +238,7 @@ def _latex_text(text: str) -> str:
 
 
 def _glued(*parts: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Join texts and pieces, between which a line may break, to pieces."""
+    """Join texts and pieces to pieces; a line may break between two pieces."""
     pieces = [""]
     for part in parts:
         first, *others = (part,) if isinstance(part, str) else part

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attncli.view.limits import Limits
 
 _HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
-# Columns of a narrow terminal: the formulas have the other numbers.
+# The columns that a narrow terminal shows: the formulas have the other numbers.
 _NARROW = ("score", "weight")
 # Columns of the terminal.
 _LONGEST_BAR, _SHORTEST_BAR, _SHORTEST_NAME = 32, 8, 8
@@ -26,7 +26,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class _Row(NamedTuple):
-    """A line of the table; a weight has a bar, and a hidden key words instead."""
+    """A line of the table: a bar shows the weight, or words say why a key is hidden."""
 
     name: str
     cells: dict[str, float]
@@ -73,7 +73,7 @@ def _key_row(e: Explanation, step: KeyStep) -> _Row:
 
 
 def key_table(e: Explanation, limits: Limits, width: int) -> Iterator[Text]:
-    """Yield the table and what its bars are scaled to; Markdown has no bars."""
+    """Yield the table, and the scale of its bars; Markdown has no bars."""
     rows = list(_rows(e))
     styles = [row.style for row in rows]
     columns = [

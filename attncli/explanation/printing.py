@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _EQUALS = " = "
 # As many decimals as a float64 has.
 _EXACT_DIGITS = 17
-# Columns without an edge: long enough for the formulas of a usual head.
+# Columns of a pipe, which has no edge: room for the formulas of a usual head.
 _NO_EDGE = 200
 
 
 def renderable(explanation: Explanation, limits: Limits) -> RenderableType:
-    """Return an explanation for a Rich console, in 200 columns where there is no edge."""
+    """Return an explanation for a Rich console, in 200 columns if it is no terminal."""
     return Group(*_parts(explanation, limits, limits.width or _NO_EDGE))
 
 

@@ -1,4 +1,4 @@
-"""One query, solved with its whole row, and how it was made from its embedding."""
+"""The whole row of one query, solved, and how the query was made from its embedding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class QueryRow:
-    """One query of one head, solved, with arrays (S,) over all keys; the key is rotated (S, D)."""
+    """One solved query of one head: arrays (S,) over all keys, and the rotated keys (S, D)."""
 
     def __init__(
         self, whole: Problem, batch: int, head: int, query: int, *, threads: int | None
@@ -37,16 +37,16 @@ class QueryRow:
         problem = whole.select(batch=batch, head=head, rows=(query, query + 1))
         self.problem, self.query = problem, query
         found: dict[str, Array] = {}
-        # The last bits of a product depend on how many rows it has, and one may decide how a
-        # number with few digits, such as 1.195, is rounded.
+        # The last bits of a product depend on its number of rows. They may decide how a number
+        # with few digits, such as 1.195, is rounded.
         if suits_formula(whole):
-            with suppress(DataError):  # of the scores of another query
+            with suppress(DataError):  # the scores of another query are out of range
                 found = _solved(whole, (batch, head, query), threads)
         found = found or _solved(problem, (0, 0, 0), threads)
         self.raw, self.capped, self.scores = found["raw"], found["capped"], found["scores"]
         self.weights, self.lse = found["weights"], float(found["lse"][0])
         self.context = found.get("context")
-        # Unit length and W are shown apart from the vectors on which they act.
+        # The explanation shows unit length and W apart from the vectors.
         plain = rotated(problem)
         self.key = plain.key[0, 0]
         self.rotated = widen(plain.query[0, 0, 0], problem.dtype)

@@ -1,4 +1,4 @@
-"""What an explanation says, section by section: equations, notes, and where its table stands."""
+"""The sections of an explanation: equations, notes, and the place of the table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade, QueryNorm
     from attncli.explanation.formulas import Numbers
 
-# Columns of wide values and of projections whose sums are shown: those of projections are long.
+# Columns whose sums are shown: of the context, and of projections, whose sums are longer.
 _CONTEXT_COLUMNS, _MADE_COLUMNS = 8, 4
 
 
 @dataclass
 class Section:
-    """A part of an explanation: its rule in letters, the table of the keys, equations and notes."""
+    """A part of an explanation: its rule, perhaps the table of the keys, equations and notes."""
 
     title: str
     rule: list[Equation | str] = field(default_factory=list)
@@ -42,7 +42,7 @@ def title(e: Explanation) -> str:
 
 
 def facts(e: Explanation) -> list[str]:
-    """Return the facts below the title: the place, how many keys, the dtype."""
+    """Return the facts below the title: the place, the number of keys, the dtype."""
     where = {"batch": e.batch, "head": e.head, "key/value head": e.kv_head}
     return [*places(where), counted(e.keys, "key"), e.dtype]
 
@@ -133,7 +133,7 @@ def _normed(e: Explanation, number: Numbers, norm: QueryNorm) -> Iterator[Equati
 
 
 def _rotated(e: Explanation, number: Numbers) -> Iterator[Equation | str]:
-    """Yield the angles of the query's pairs, its first component rotated, and all of it."""
+    """Yield the rotation of the query: the angles, its first component, and all components."""
     if e.rope is None or e.rotated is None or e.angles is None:
         return
     frequency = named("frequency", r"\mathrm{frequency}_p")
@@ -164,7 +164,7 @@ def _length(of: Formula) -> Formula:
 
 
 def _key_name(e: Explanation, step: KeyStep) -> Formula:
-    """Return what a key is called in formulas; the index goes with labels of several keys."""
+    """Return the name of a key in formulas; a label that several keys share gets the index."""
     same = sum(other.label == step.label for other in e.steps) > 1
     return name_of("k", step.index, step.label, several=same)
 
@@ -244,7 +244,7 @@ def _scored(e: Explanation, number: Numbers, step: KeyStep) -> Iterator[Equation
 
 
 def _products_scaled(e: Explanation, number: Numbers, step: KeyStep) -> Iterator[Formula]:
-    """Yield the scaled products of query and key, and the same with their sum."""
+    """Yield the scaled products of query and key one by one, then their scaled sum."""
     width = len(e.given)
     for terms, root in (
         (_terms(e, number, step), call("sqrt", number(width))),
@@ -311,7 +311,7 @@ def _seen(e: Explanation) -> list[KeyStep]:
 
 
 def _exponentials(e: Explanation, number: Numbers) -> Formula:
-    """Return the sum of all exponentials; that of the sink always stays."""
+    """Return the sum of all exponentials; the sink's is never left out."""
     seen = _seen(e)
     terms = [call("exp", number(step.score) - number(e.shift)) for step in seen]
     rest = (0, 0.0) if e.rest is None else (e.rest.seen, e.rest.exponential)

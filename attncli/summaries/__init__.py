@@ -1,1 +1,1 @@
-"""What is worked out of the weights: their average over the heads, statistics, strongest keys."""
+"""Summaries of the weights: the mean of the heads, statistics, strongest keys, rollout, words."""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = npt.NDArray[Any]
 Bools: TypeAlias = npt.NDArray[np.bool_]
-# From the first row to the one behind the last.
+# The first row, and the row after the last.
 Span: TypeAlias = tuple[int, int]
 Labels: TypeAlias = tuple[str, ...] | None
 
-# Most cells of some rows: 16 MB in float64.
+# Most cells of the rows that are held at a time: 16 MB in float64.
 _CELLS = 1 << 21
-# The part of a row that a sink takes, if four digits are to show it.
+# The smallest share of a row at which a sink shows in four digits.
 _LEAST_SHARE = 1e-4
 SINK_NOTE = "rows add up to less than 1: the sink takes the rest"
 
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
         # Weights that underflow to 0 have lost their order, scores have not.
         if self.scores is not None:
             return self.scores
-        # Where it is unknown, keys of weight 0 count as hidden.
+        # If nobody knows which keys are hidden, those of weight 0 count as hidden.
         hidden = self.values <= 0 if self.hidden is None else self.hidden
         return np.where(hidden, -np.inf, self.values)
 
@@ -77,7 +77,7 @@ class Maps:
         """Return batch entry and head as a user knows them; None where there is no such axis."""
         return batch if "b" in self.axes else None, head if "h" in self.axes else None
 
-    def offset(self, batch: int) -> int:  # noqa: ARG002 - those of problems differ
+    def offset(self, batch: int) -> int:  # noqa: ARG002 - `Computed` needs it
         """Return the position of query 0 among the keys."""
         return max(0, self.shape[3] - self.shape[2])
 
@@ -94,8 +94,8 @@ class Maps:
 class Computed(Maps):
     """The maps of a problem, computed when they are asked for.
 
-    `fully_masked` counts the computed queries that see no key, but for padding. `sinks_take` says
-    whether the weights of some row add up to less than 1.
+    `fully_masked` counts the computed queries that see no key, without padded ones. `sinks_take`
+    says whether the weights of some row add up to less than 1.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Computed(Maps):
 
 
 class Given(Maps):
-    """Finished maps (B, H, L, S), perhaps with the keys that are hidden, in the same shape."""
+    """Finished maps (B, H, L, S), perhaps with a mask of the hidden keys in the same shape."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Mean(Maps):
         self._maps = maps
 
     def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
-        """Yield some rows of the mean; those of one head at a time are held."""
+        """Yield some rows of the mean, adding up one head at a time."""
         for some in self._spans(span):
             total, hidden = _same_rows(self._maps, batch, head, some)
             for other in range(1, self._heads):
@@ -180,9 +180,9 @@ class Mean(Maps):
 
 
 class Difference(Maps):
-    """Some maps minus others of the same shape, whose weights of 1 are rounded to `eps`.
+    """Some maps minus others of the same shape; `eps` is the coarser machine epsilon of the two.
 
-    A key that the first hides is hidden, unless a weight of the second makes a difference.
+    A key is hidden if the first maps hide it and the difference is 0.
     """
 
     def __init__(self, first: Maps, second: Maps) -> None:

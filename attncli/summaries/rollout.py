@@ -21,11 +21,11 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def rollout(layers: Iterable[tuple[str, Array]], *, residual: bool = True) -> tuple[Array, int]:
-    """Return the product of the layers' weights, averaged over the heads, and how many they are.
+    """Return the product of the layers' weights, averaged over the heads, and the layer count.
 
     A layer has a name for errors, and weights (B, H, L, L). With the residual connection, half of
     each token comes past the layer, so the weights are averaged with the identity matrix. Rows of
-    the product (B, L, L) add up to 1; without the residual, that of a fully masked query is 0.
+    the product (B, L, L) add up to 1; without the residual, a fully masked query has a row of 0.
     """
     rolled, count = None, 0
     for name, weights in layers:
@@ -48,7 +48,7 @@ def rollout(layers: Iterable[tuple[str, Array]], *, residual: bool = True) -> tu
 
 
 def _mixing(name: str, weights: Array, *, residual: bool) -> Array:
-    """Return how a layer mixes its tokens: rows that add up to 1."""
+    """Return the weights (B, L, L) with which a layer mixes its tokens; rows add up to 1."""
     queries, keys = weights.shape[-2:]
     if queries != keys:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""Statistics of each head, summed up over some rows at a time."""
+"""Statistics of each head, added up over its rows, some at a time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class HeadStats:
     head: int | None
     queries: int  # that see some key
     left_out: int  # queries that see none, padded ones included
-    entropy: float | None  # mean of -Σ p ln p in nats; p are the weights as shares of their sum
-    effective_keys: float | None  # exp(entropy): attention is spread as evenly over that many keys
+    entropy: float | None  # mean of -Σ p ln p in nats, where p = weight / row sum
+    effective_keys: float | None  # exp(entropy): this many equal weights have the same entropy
     largest: float | None  # the largest weight of all
     first_key: float | None  # mean weight of the first key: the attention sink of many models
     diagonal: float | None  # mean weight of the key at the query's own position, i + offset
@@ -71,8 +71,8 @@ class _Sums:
     totals: dict[str, float] = field(default_factory=dict)
 
     def add(self, rows: Rows) -> None:
-        """Count some rows; a row of no seen key holds zeros and adds nothing."""
-        weights = np.maximum(rows.values, 0)  # roundings of finished ones may leave less
+        """Add some rows; a query that sees no key has weights of 0, which add nothing."""
+        weights = np.maximum(rows.values, 0)  # rounding may leave finished weights below 0
         seen = rows.order > -np.inf
         seeing = int(np.count_nonzero(seen.any(axis=1)))
         self.queries += seeing
@@ -106,14 +106,14 @@ class _Sums:
 
 
 def _row_totals(weights: Array, first: int) -> dict[str, float]:
-    """Return sums over rows; the first row's query has a position among the keys."""
+    """Return sums over rows; `first` is the position of the first query among the keys."""
     rows, keys = weights.shape
     position = np.arange(first, first + rows)
     # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.
     logs = np.log(weights + (weights == 0), dtype=np.float64)
     sums = weights.sum(axis=1, dtype=np.float64)
     some = sums > 0
-    # -Σ p ln p with p = w / Σ w, which roundings may leave below 0.
+    # -Σ p ln p with p = w / Σ w, which rounding may leave below 0.
     of_rows = np.maximum(np.log(sums[some]) - _dots(weights, logs)[some] / sums[some], 0)
     inside = np.flatnonzero((position >= 0) & (position < keys))
     distance = np.abs(np.subtract.outer(position, np.arange(keys)))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attncli.summaries.maps import Labels, Maps, Rows
 
 Indices = npt.NDArray[np.intp]
-# Up to this many are found faster one by one than by sorting the row.
+# Up to this many keys are found faster one by one than by sorting the row.
 _FEW = 16
 
 
@@ -74,7 +74,7 @@ def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
 
 
 def _keys(labels: Labels, rows: Rows, row: int, strongest: Indices) -> tuple[StrongKey, ...]:
-    weights = np.maximum(rows.values[row], 0)  # roundings of finished ones may leave less
+    weights = np.maximum(rows.values[row], 0)  # rounding may leave finished weights below 0
     return tuple(
         StrongKey(key, None if labels is None else labels[key], float(weights[key]))
         for key in strongest.tolist()

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = npt.NDArray[Any]
 
-# How tokenizers mark subwords: WordPiece those that continue a word; byte-level BPE and
-# SentencePiece those that begin one.
+# Marks of subwords: WordPiece marks those that continue a word; byte-level BPE and
+# SentencePiece mark those that begin one.
 _CONTINUES, _BEGINS = "##", ("Ġ", "▁")
 
 
 class Words(NamedTuple):
-    """Words among tokens: the index of the first token of each, and its name."""
+    """Words made of tokens: the index of each word's first token, and its name."""
 
     starts: tuple[int, ...]
     names: tuple[str, ...]
 
 
 def words_of(tokens: Sequence[str], groups: Sequence[str] | None = None) -> Words:
-    """Return the words of some tokens; if there are groups, neighbours of one group make a word.
+    """Return the words that tokens make; with groups, neighbours of one group make a word.
 
     Tokenizers write subwords as ``play ##ing``, ``Ġplay ing`` or ``▁play ing``.
     """
@@ -62,7 +62,7 @@ def _plain(token: str) -> str:
 
 
 def merged_weights(weights: Array, queries: Words, keys: Words) -> Array:
-    """Return weights (…, words, words) of weights (…, L, S)."""
+    """Return weights (…, words, words) from weights (…, L, S)."""
     sums = np.add.reduceat(weights, keys.starts, axis=-1)
     counts = np.diff([*queries.starts, weights.shape[-2]])[:, None]
     mean: Array = np.add.reduceat(sums, queries.starts, axis=-2) / counts.astype(sums.dtype)
@@ -70,7 +70,7 @@ def merged_weights(weights: Array, queries: Words, keys: Words) -> Array:
 
 
 def merged_hidden(hidden: npt.NDArray[np.bool_], queries: Words, keys: Words) -> Array:
-    """Return which words are hidden: every part of the key from every part of the query."""
+    """Return which words are hidden: all tokens of the key from all tokens of the query."""
     parts = np.logical_and.reduceat(hidden, keys.starts, axis=-1)
     whole: Array = np.logical_and.reduceat(parts, queries.starts, axis=-2)
     return whole

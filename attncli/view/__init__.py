@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """The package itself, callable: importing a submodule binds its name to the package."""
+    """The package itself, callable: importing one of its modules would hide a function `view`."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         from attncli.view.page.inline import view  # noqa: PLC0415

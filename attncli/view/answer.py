@@ -43,13 +43,13 @@ def answer_parts(
     """Yield the tables of inputs and outputs, batch entry by batch entry and head by head.
 
     The arrays (B, H, rows, columns) come from `by_head`, and have at least the cells that the
-    limits show. `whole` is the problem of which a part was computed, `picked` says which part. With
-    `mean`, the weights are those of all heads.
+    limits show. `problem` may be a computed part of `whole`. `picked` gives the user's indices of
+    batch entries and heads. With `mean`, the weights are the mean of the heads.
     """
     whole = whole or problem
 
     def axes_of(name: str) -> tuple[str, str]:
-        """Return which axes the user's array has; inputs have their own number of heads."""
+        """Return the user's axes, and the name of an array with its own number of heads."""
         if name in _AS_INPUTS or (name == "context" and problem.layout.packed):
             return whole.layout.axes, name
         if name in GRADIENTS:
@@ -98,7 +98,7 @@ def by_head(
 def finished_parts(
     weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool, remark: str = ""
 ) -> Iterator[Text]:
-    """Yield the tables of finished weights, or of their mean; titles have the remark."""
+    """Yield the tables of finished weights, or of their mean; titles end with the remark."""
 
     def sheet(place: _Place) -> Sheet:
         at = place[0] or 0, place[1] or 0
@@ -119,7 +119,7 @@ def _places(axes: str, counts: Sequence[int]) -> list[_Place]:
 
 
 def _left_out(found: list[_Place], limits: Limits) -> Iterator[Text]:
-    """Yield how many batch entries and heads were left out, if any were."""
+    """Yield a line that counts the batch entries and heads left out, if any."""
     left_out = len(found) - (limits.heads or len(found))
     if left_out <= 0:
         return
@@ -175,7 +175,7 @@ def _of_rules(whole: Problem, name: str, values: npt.NDArray[Any]) -> Sheet:
 def _hidden(
     problem: Problem, place: _Place, shape: tuple[int, ...], *, averaged: bool
 ) -> npt.NDArray[np.bool_] | None:
-    """Return which keys rules hide from a head, or from all of them."""
+    """Return which keys are hidden from one head, or from all heads."""
     heads = slice(None) if averaged else place[1] or 0
     seen = problem.visible.tile(place[0] or 0, heads, (0, shape[0]), (0, shape[1]))
     if seen is None:

@@ -28,7 +28,7 @@ _RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 153, 111, 75, 26, 18, 17)
 
 
 def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
-    # The order of min and max sends nan to 0, as an absent weight.
+    # NaN gets the colour of 0.
     place = max(0.0, min(1.0, fraction)) * (len(points) - 1) if fraction == fraction else 0.0  # noqa: PLR0124
     low = min(int(place), len(points) - 2)
     part = place - low
@@ -50,7 +50,7 @@ def _fixed(code: int) -> RGB:
     return _CUBE[(code - 16) // 36], _CUBE[(code - 16) // 6 % 6], _CUBE[(code - 16) % 6]
 
 
-# The shade of a weight: light blue for 0, dark blue for 1; and that in a 256-colour terminal.
+# The shade of a weight, light blue for 0, dark blue for 1; the second is for 256 colours.
 blues, blues_256 = partial(_between, _BLUES), partial(_step, _BLUES_256)
 # The shade of a signed number: red below, white at 0.5, blue above.
 diverging, diverging_256 = partial(_between, _RED_BLUE), partial(_step, _RED_BLUE_256)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found of one file: a report, or the error that kept it from being judged."""
+    """The report on one file, or the error that kept it from being judged."""
 
     file: str
     report: CheckReport | None = None
@@ -122,7 +122,7 @@ def table_parts(found: Sequence[Judged], limits: Limits) -> Iterator[Text]:
 
 
 def calls_table(calls: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[Text]:
-    """Yield what was recorded, a row a call: layer, module, kernel, shapes and rules."""
+    """Yield the recorded calls, one row each: layer, module, kernel, shapes and rules."""
     from attncli.view.tables import Column, stacked  # noqa: PLC0415 - with Rich
 
     def column(name: str, cells: Iterable[object], *, left: bool = True) -> Column:

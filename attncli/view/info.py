@@ -147,7 +147,7 @@ def _layer_lines(info: LayerInfo) -> Iterator[RenderableType]:
 
 
 def _indented(words: str, style: str = "") -> Padding:
-    """Return words of the line above, which keep their indent where they are wrapped."""
+    """Return words about the line above, indented on every line when they wrap."""
     return Padding(Text(words, style, overflow="fold"), (0, 0, 0, _INDENT), expand=False)
 
 

@@ -1,4 +1,4 @@
-"""Texts that fit: their width in a terminal, a shorter form of labels, and lines of pieces."""
+"""Texts that fit: their width in a terminal, shorter labels, and wrapped lines."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def shorten(text: str, room: int, *, ellipsis: str = "…") -> str:
 
 
 def shorten_all(texts: Sequence[str], room: int, *, ellipsis: str = "…") -> list[str]:
-    """Shorten labels that stand beside each other, so that those that differ still do.
+    """Shorten labels that stand side by side, so that different ones stay different if possible.
 
     Examples
     --------

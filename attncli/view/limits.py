@@ -11,12 +11,12 @@ from attncli.errors.text import in_ascii
 Depth: TypeAlias = Literal["none", "256", "truecolor"]
 # From here on, numbers have an exponent.
 _LARGE = 1e6
-# What stands for signs in terminals that have ASCII only.
+# Replacements of signs in terminals that have ASCII only.
 _SIGNS = {
     " · ": ", ", "…": "...", "−": "-", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "—": "-",
     "“": '"', "”": '"', "␣": "_",
 }  # fmt: skip
-# A dot multiplies here, so it must not be read as the one between two words.
+# In formulas a dot multiplies; elsewhere it stands between two words.
 _FORMULA_SIGNS = {
     "·": "*", "√": "sqrt ", "‖": "|", "Σ": "sum", "ᵀ": "^T",
     **{sign: instead for sign, instead in _SIGNS.items() if "·" not in sign},
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
         return text if self.unicode else in_ascii(text, _FORMULA_SIGNS)
 
     def cell(self, number: float) -> str:
-        """Return a number with all its digits; very large and very small ones have an exponent.
+        """Return a number with `digits` decimals; very large and very small ones get an exponent.
 
         Examples
         --------

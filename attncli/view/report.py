@@ -36,7 +36,7 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
 
 
 def beside_dict(report: CheckReport, other: CheckReport) -> dict[str, Any]:
-    """Return the verdict on a second file, and how many times as large its errors are."""
+    """Return the verdict on a second file, and the ratio of its rms error to the first file's."""
     one, second = report.verdicts[0], other.verdicts[0]
     ratio = second.rms / one.rms if one.rms else None
     finite = ratio is not None and math.isfinite(ratio)
@@ -96,7 +96,7 @@ def renderables(report: CheckReport, limits: Limits) -> Iterator[RenderableType]
         if line:
             text = line.lstrip(" ")
             style = "bold" if numbers else styles.get(line.partition(":")[0], "")
-            # A line keeps its indent where it is wrapped.
+            # A wrapped line keeps its indent.
             yield Padding(Text(text, style), (0, 0, 0, len(line) - len(text)), expand=False)
     for verdict in report.verdicts:
         if verdict.worst_rows:

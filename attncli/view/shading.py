@@ -19,7 +19,7 @@ _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 
 def ramp_color(fraction: float, depth: Depth, *, signed: bool = False) -> RGB:
     """Return the colour at a place on the ramp of weights or of signed numbers."""
-    # Of few colours, Rich would take the nearest to a pale blue, which is lavender or grey.
+    # With 256 colours, Rich would turn a pale blue into the nearest one: lavender or grey.
     if depth == "256":
         return diverging_256(fraction) if signed else blues_256(fraction)
     return diverging(fraction) if signed else blues(fraction)
@@ -38,7 +38,7 @@ def inked(back: RGB, depth: Depth) -> Style:
 
 
 def shade(fraction: float, depth: Depth) -> Style:
-    """Return the background of a share of the largest weight that is shown, and its ink."""
+    """Return the background and ink of a weight, given as a share of the largest one shown."""
     return inked(ramp_color(fraction, depth), depth)
 
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 # Columns of the terminal.
 _LABEL_WIDTH, _LEAST_LABEL, _HEADING_WIDTH = 24, 4, 12
-# Rich draws about 100,000 shaded cells in a second: a larger table has none.
+# Most cells of a shaded table: Rich draws about 100,000 shaded cells a second.
 _MANY_CELLS = 20_000
-# Numbers from the first on have powers of ten; so have all, if some lie between the two.
+# From _HUGE on, numbers have powers of ten. If others lie between _USUAL and _HUGE, all have.
 _HUGE, _USUAL = 1e6, 1e4
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 
 
 class Sheet(NamedTuple):
-    """One matrix to show; each pair is of its rows and of its columns."""
+    """One matrix to show; each pair belongs to its rows and its columns."""
 
     title: str
     values: npt.NDArray[Any]  # the rows that are shown
@@ -53,7 +53,7 @@ class Sheet(NamedTuple):
 
 
 def sheet_parts(sheets: Iterable[Sheet], limits: Limits) -> Iterator[Text]:
-    """Yield the tables, which share one scale of blue, and what the colours mean."""
+    """Yield the tables, which share one scale of blue, and the legend of its colours."""
     cut = (sheet.cut(limits) for sheet in sheets)
     if limits.depth == "none":
         for sheet in cut:

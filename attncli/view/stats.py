@@ -1,4 +1,4 @@
-"""Figures of heads and the strongest keys of queries, as tables."""
+"""Statistics of heads and the strongest keys of queries, as tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attncli.summaries.strongest import TopKeys
     from attncli.view.limits import Limits
 
-# Columns of a label; if labels would get shorter than the second, ranks are put below each other.
+# Columns of a label: the most, the fewest before ranks are put below each other, the fewest.
 _LABEL_WIDTH, _READABLE_LABEL, _SHORTEST_LABEL = 24, 12, 6
 _FIGURES = {
     "entropy": "entropy",

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from attncli.view.limits import Limits
 
-# Columns of the terminal between two of a table.
+# Blanks between two columns of a table.
 GAP = 2
-# What Markdown would take for markup.
+# Characters that Markdown would take for markup.
 _SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~$&^@])")
 
 
@@ -40,14 +40,14 @@ class Column:
 
 
 def heading(title: str, limits: Limits) -> Text:
-    """Return what stands above a table."""
+    """Return the title of a table."""
     if limits.markdown:
         return Text(f"## {words(title)}")
     return Text(limits.known(title), style="bold")
 
 
 def remark(text: str, limits: Limits) -> Text:
-    """Return what is said below a table."""
+    """Return a remark below a table."""
     if limits.markdown:
         return Text(words(text))
     return Text(limits.known(text), style="dim italic")
@@ -61,7 +61,7 @@ def width_of(columns: Sequence[Column]) -> int:
 def groups(
     fixed: Sequence[Column], columns: Sequence[Column], width: int | None, *, together: int = 1
 ) -> list[Sequence[Column]]:
-    """Return the columns that fit side by side behind the fixed ones; some stay `together`."""
+    """Return groups of columns that fit beside the fixed ones; `together` columns stay together."""
     if width is None:
         return [columns]
     most = width - sum(column.width + GAP for column in fixed)
@@ -101,7 +101,7 @@ def drawn(columns: Sequence[Column], limits: Limits) -> Text:
 
 
 class _Writer:
-    """One `Text` of many lines, whose styles are noted by their places: that is quick."""
+    """Writes one `Text` of many lines; styles are collected as spans, which is quick."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = [(column.width, column.left) for column in columns]
@@ -134,7 +134,7 @@ class _Writer:
         self._at += len(line) + 1
 
     def text(self) -> Text:
-        # Rich neither breaks nor cuts such lines.
+        # With these options, Rich neither breaks nor cuts lines.
         return Text("\n".join(self._lines), spans=self._spans, no_wrap=True, overflow="ignore")
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Axis
 
-LONGEST_UPRIGHT = 10
-# Most columns of the names of queries.
+LONGEST_UPRIGHT = 10  # lines of an upright label
+# Most columns of a query's name.
 _WIDEST = 24
 # Terminals disagree about the width of joined emoji; separate ones have a known width.
 _JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
@@ -42,7 +42,7 @@ def fit_text(text: str, room: int, limits: Limits, *, right: bool = False) -> st
 
 def gutter_width(queries: Axis, width: int, lines: int) -> int:
     """Return the columns that the names of queries take, with a blank after them."""
-    # A line that stands for several queries has a number; one of half blocks may have a name.
+    # A line of pooled queries shows an index; a line of half blocks may show a label.
     numbered = queries.labels is None or queries.block > 1 or queries.count > lines
     named = queries.block == 1 and queries.count <= 2 * lines
     numbers = (str(queries.start + queries.count - 1),) if numbered else ()
@@ -58,7 +58,7 @@ def gutter(queries: Axis, form: Form, room: int, limits: Limits) -> list[str]:
         texts = list(queries.labels[::per_line])
     else:
         texts = [""] * lines
-        # On every line, rounded numbers would grow by irregular steps.
+        # If each line of pooled queries had an index, indices would grow by irregular steps.
         most = lines if per_line == 1 else max(1, lines // 2)
         named = ticks(queries.count, None, most, start=queries.start)
         for place, text in zip(named.positions, named.texts, strict=True):

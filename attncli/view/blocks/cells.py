@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Span: TypeAlias = tuple[str, Style]
 Line: TypeAlias = list[Span]
 
-# Without signs, points and digits, which would seem to belong to a number beside them.
+# No signs, points or digits: they would look like a part of the number beside them.
 _ASCII_SHADES = " ':;=*%#@"
 _UPPER, _LOWER = "▀", "▄"
 
@@ -73,7 +73,7 @@ class Painter:
     def hidden(self, width: int) -> Span:
         """Return a hidden cell."""
         mark = "·" if self.limits.unicode else "/"
-        # In the middle of a wide cell one is enough, and recedes.
+        # In a wide cell, one mark in the middle is enough.
         text = mark.center(width) if width > 2 else mark * width
         return (
             plain(text) if self.limits.depth == "none" else (text, hidden_shade(self.limits.depth))

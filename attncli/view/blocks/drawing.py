@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from attncli.view.limits import Limits
     from attncli.view.pictures.picture import Picture
 
-# Columns: the narrowest terminal, and what maps take where there is no edge.
+# Columns: the narrowest terminal, and the width of maps in a pipe.
 _NARROWEST, _PIPE_WIDTH = 20, 80
-# Lines of a map without a window to fit; and at least, for a little scrolling shows more.
+# Lines of a map: the most in a pipe, and the fewest in a terminal, which may scroll a little.
 _MOST_LINES, _LEAST_LINES = 64, 16
-# Title, axes, numbers of keys, legend and the next prompt.
+# Lines that title, axes, key indices, legend and the next prompt take.
 _LINES_AROUND = 5
 # Columns between two maps; lines between: a blank one, a title and the numbers of keys.
 _GAP, _LINES_BETWEEN = 2, 3
-# A digit and a column on each side.
+# Columns: a digit and a blank on each side.
 _NARROWEST_NUMBER = 3
-# Of the colour scale.
+# Columns of the colour scale.
 _STEPS = 24
 
 
 def draw_blocks(picture: Picture, limits: Limits) -> str:
     """Draw a picture in characters; lines hold escape sequences where there is colour.
 
-    Cells are as large as the width allows: with their numbers in them if maps are so small
-    that all can be seen at once, two columns wide, half a block, or pooled.
+    Cells are as large as the width allows: with numbers if all maps then stay in sight, two
+    columns wide, half a block, or pooled.
     """
     painter = Painter(limits, picture.look.signed)
     left_out = len(picture.panels) - (limits.heads or len(picture.panels))
@@ -61,7 +61,7 @@ def draw_blocks(picture: Picture, limits: Limits) -> str:
     limit = max(_LEAST_LINES, height - _LINES_AROUND - upright) if height else _MOST_LINES
     lines = page.drawn(picture, limit)
     if height is not None and len(picture.panels) == 1:
-        # Titles and notes take lines that are known when it is drawn; one is for the next prompt.
+        # Only a drawn map shows how many lines its titles and notes take; the prompt takes one.
         while (over := len(lines) + 1 - height) > 0 and limit > _LEAST_LINES:
             limit = max(_LEAST_LINES, min(limit, picture.cells[0]) - over)
             lines = page.drawn(picture, limit)
@@ -111,7 +111,7 @@ class _Page:
             return None
         texts = (row for panel in picture.panels for row in picture.texts(panel))
         longest = max(map(len, chain.from_iterable(texts)))
-        # Backgrounds tell neighbours apart in one column; shades need one on each side.
+        # With colours one blank keeps numbers apart; with shades each side needs one.
         wide = self.limits.depth == "none" or across * (longest + 2) <= room
         width = longest + (2 if wide else 1)
         if not fit(width):
@@ -143,7 +143,7 @@ class _Page:
     def _panels(self, picture: Picture, form: Form, names: list[str], room: int) -> list[Line]:
         wide = picture.cells[1] * form.width
         titles = self._titles(picture, wide, room)
-        # All titles are as wide as a map has to be to hold them.
+        # Maps stand as far apart as the widest title needs.
         pitch = max(wide, *map(text_width, titles)) if titles else wide
         margin, gap = " " * text_width(names[0]), " " * (_GAP + pitch - wide)
         header = key_header(picture.columns, form, self.limits)

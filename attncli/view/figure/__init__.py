@@ -2,5 +2,5 @@
 
 import logging
 
-# Where no folder can keep its cache of fonts, Matplotlib says so on stderr as it is imported.
+# When no folder can keep its font cache, Matplotlib writes to stderr as it is imported.
 logging.getLogger("matplotlib").setLevel(logging.CRITICAL)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Rather paler than in a terminal: half of a picture may be hidden, and paper is white.
 HIDDEN_LOOK: dict[str, Any] = {"facecolor": "#cdcdcd", "edgecolor": "#8c8c8c", "hatch": "////"}
-# Lines between cells, where a side has no more cells than this.
+# Lines are drawn between cells if each side has at most this many.
 _FEW_CELLS = 32
 _LINE: dict[str, Any] = {"color": "#80808040", "linewidth": 0.5, "in_layout": False}
 # How opaque the smallest and the largest weight are over an image.
@@ -74,7 +74,7 @@ def _between(axis: Axis) -> list[float]:
 def number_room(
     picture: Picture, panel: tuple[float, float], points: float, families: Sequence[str]
 ) -> float:
-    """Return how many times as large the largest number could be in its cell."""
+    """Return the factor of the font size at which the longest number just fits its cell."""
     columns, rows = (
         min(last - first + 1 for first, last in axis.spans) / axis.count
         for axis in (picture.columns, picture.rows)

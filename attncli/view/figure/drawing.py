@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.picture import Picture
 
-# Across, and down or up.
+# Two sides, mostly width and height.
 Pair: TypeAlias = tuple[float, float]
 
 MOST_PANELS = 400
-MOST_NUMBERS = 2_500
-_MOST_NUMBERS_UNASKED = 400
+MOST_NUMBERS = 2_500  # in the cells of all panels
+_MOST_NUMBERS_UNASKED = 400  # the same without --annotate
 
-# Sizes of text, in units of a label's.
+# Sizes of text, as multiples of a label's size.
 _NAME, _TITLE, _NUMBER, _SMALLEST_NUMBER = 10 / 9, 12 / 9, 10 / 9, 6 / 9
 _MOST_TITLE_LINES = 3
 _MOST_HEADS = 64
@@ -59,11 +59,11 @@ _LONGEST_LABEL = 24
 _LEADING = 1.45
 # Inches: width of the colour bar, length of its arrows, and the space between panels.
 _BAR_WIDTH, _BAR_ARROW, _GAP = 0.17, 0.15, 0.16
-# Inches that texts and colour bar take, about, until they are measured.
+# Inches that texts and colour bar take: a guess until they are measured.
 _TEXTS = 1.5
 # Panels that differ by fewer inches are the same.
 _SAME = 1e-6
-# A panel with a shorter side shows nothing.
+# Inches: a panel with a shorter side shows nothing.
 _LEAST_PANEL = 0.2
 _MINUS = "−"
 _NONE = Ticks((), (), 1)
@@ -92,7 +92,7 @@ def draw(picture: Picture) -> Drawing:
     fonts = font_families(picture_texts(picture))
     with drawing_style(fonts, points=look.font_size, math=look.math):
         drawing = Drawing(coarsen(picture, limit), fonts)
-        # Texts may take more of the given size than was thought.
+        # Texts may take more of the given size than was guessed.
         if coarsen(drawing.picture, drawing.pixels) is not drawing.picture:
             drawing = Drawing(coarsen(picture, drawing.pixels), fonts)
     return drawing
@@ -126,7 +126,7 @@ class Drawing:
         self._write_texts()
         self._settle()
         self._measured()
-        # Everything has its place: otherwise saving would draw the figure once more to find it.
+        # Everything has its place; a layout would draw the figure once more for saving.
         self.figure.set_layout_engine(None)
 
     @property
@@ -141,7 +141,7 @@ class Drawing:
 
     @property
     def _shape(self) -> Pair:
-        """Rows and columns; those of an image's patches are as high and wide as it is."""
+        """Rows and columns; with an image, in its proportions."""
         rows, columns, image = self.picture.rows.count, self.picture.columns.count, self._look.image
         return rows, columns if image is None else rows * image.shape[1] / image.shape[0]
 
@@ -151,7 +151,7 @@ class Drawing:
         width, height = panel_size(
             *self._shape, panels=self._count, group=picture.group, labelled=labelled
         )
-        # Heads that are rows, in an order of their own, are all named.
+        # If the rows are heads, all of them are named.
         heads = len(self._queries or ()) if picture.rows.name == "Heads" else 0
         return width, max(height, self._pitch * min(heads, _MOST_HEADS))
 
@@ -197,7 +197,7 @@ class Drawing:
         return text
 
     def _draw_bar(self) -> None:
-        """Draw the colour bar that all panels share, and what stands for a hidden cell."""
+        """Draw the colour bar that all panels share, and the legend of hidden cells."""
         height = (self._panel[1] + _GAP) * self._grid[1] - _GAP
         picture, (below, above) = self.picture, self.picture.saturated
         bar = self.figure.colorbar(
@@ -232,7 +232,7 @@ class Drawing:
     def _write_texts(self) -> None:
         """Write all texts but the heading and the numbers."""
         self._title_panels()
-        if self._bar is not None:  # its shape cannot be changed
+        if self._bar is not None:  # it cannot change its shape
             self._bar.remove()
         self._draw_bar()
         self._name_axes()
@@ -257,7 +257,7 @@ class Drawing:
         self._down_name = self.figure.supylabel(name, fontsize=size)
 
     def _axis_name(self, name: str, named: Ticks, labels: Sequence[str] | None, room: float) -> str:
-        """Return the name of an axis, which says if labels were left out, as room allows."""
+        """Return the name of an axis; if there is room, it says that labels were left out."""
         if labels is None or named.step == 1:
             return name
         names = f"{name} (1 label in {named.step} shown)", f"{name} (1 in {named.step})"
@@ -352,7 +352,7 @@ class Drawing:
             place += scale * self._line
 
     def _number_size(self, panel: Pair) -> Pair:
-        """Return the size of numbers in cells, 0 for none, and how much panels grow for them."""
+        """Return the points of numbers in cells, 0 for none, and the growth of panels for them."""
         picture, asked = self.picture, self._look.annotate
         count = picture.cells[0] * picture.cells[1] * self._count
         usual = count <= _MOST_NUMBERS_UNASKED and self._look.image is None

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _BASE_FAMILY = "DejaVu Sans"
-# Its glyphs are boxes with the name of a script.
+# A font whose glyphs are boxes with the name of a script.
 _NO_REAL_FONT = "Last Resort"
 # Families whose names hold these words have letters of many scripts.
 _MANY_LETTERS = frozenset({"cjk", "emoji", "symbols", "symbols2"})
-_REGULAR = 400
+_REGULAR = 400  # the weight of a regular font
 _STYLE: dict[Any, Any] = {
     "axes.linewidth": 0.6,
     "hatch.linewidth": 0.5,

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Map", "Patches", "image_address", "page"]
 
-# Weights of a band: what a browser unpacks in some milliseconds.
+# Weights of a band: a browser unpacks them in some milliseconds.
 _BAND = 2**18
 # Up to this many weights in all, the page holds float32: about 29 MB of text.
 _EXACT = 6_000_000
-# A page of more weights holds whole numbers up to this one: roots of shares of a row's largest.
+# A larger page holds integers up to this one: roots of weights as shares of the row's largest.
 # With 7 bits, 38 million weights (12 layers of 12 heads and 512 tokens) take at most 39 MB; with 8
 # bits, those of random queries and keys would take 44 MB.
 _STEPS = 127
@@ -41,8 +41,8 @@ _NOTE = (
     "To keep the page small, weights have 7 bits: they are rounded by at most 0.8 % of the largest "
     "weight of their query."
 )
-# The colour scale ends where so many queries have their largest weight below: the first few queries
-# of long causal inputs would leave the others pale.
+# The colour scale ends at a weight that this share of the rows stays below: the first queries of
+# long causal inputs have weights near 1, and would leave the others pale.
 _SHARE = 0.95
 # Pixels of a thumbnail's side, at most.
 _THUMBNAIL = 64
@@ -65,7 +65,7 @@ class Map:
 
     @property
     def name(self) -> str:
-        """The name under which the page keeps it."""
+        """The name of the map in the page."""
         return f"{self.layer}-{self.batch}-{self.head}"
 
 
@@ -124,7 +124,7 @@ def page(
 def _facts(
     one: Map, shared: dict[int, int], names: dict[tuple[str, ...] | None, int]
 ) -> dict[str, Any]:
-    """Return what the page knows of a map before it unpacks anything."""
+    """Return the facts about a map that the page needs before it unpacks weights."""
     queries, keys = one.weights.shape
     labels = [None if given is None else tuple(given) for given in one.labels]
     lse = None if one.lse is None else [x if np.isfinite(x) else None for x in one.lse.tolist()]
@@ -167,7 +167,7 @@ def _bands(array: Array) -> Iterator[Array]:
 
 
 def _rounded(weights: Array) -> tuple[Array, Array]:
-    """Return the largest weight of each row, and roots: they keep small weights apart."""
+    """Return the largest weight of each row, and square roots, which keep small weights apart."""
     largest = weights.max(axis=1, initial=0)
     return largest, _roots(weights, largest[:, None], _STEPS)
 
@@ -208,7 +208,7 @@ def _as_script(text: str) -> str:
 
 
 def _filled(title: str, data: str, blocks: str) -> str:
-    """Return the frame with its parts; a policy lets nothing else run or load."""
+    """Fill the frame of the page; its security policy lets nothing else run or load."""
     here = files(__name__)
 
     def read(name: str) -> str:

@@ -70,7 +70,7 @@ def view(
     source : Problem, or array_like (L, S), (H, L, S) or (B, H, L, S)
     title : str
     tokens : sequence of str, optional
-        Names of queries and keys of finished weights; those of a problem are its own.
+        Names of queries and keys of finished weights; a problem has its own names.
     threads : int, optional
 
     Returns

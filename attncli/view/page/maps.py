@@ -33,7 +33,7 @@ REASONS = (
     "the key belongs to another segment",
     "the score is −inf",
 )
-# The bit of the last one.
+# The bit of the last reason.
 _INFINITE = 1 << len(HIDING_RULES)
 
 
@@ -51,7 +51,7 @@ class MapMaker:
     def maps(
         self, source: Computed | Given, *, layer: int = 0, picked: Picked = EVERYTHING
     ) -> list[Map]:
-        """Return a map of each batch entry and head, which are those picked of more."""
+        """Return a map of each batch entry and head; `picked` gives the user's indices."""
         self.fully_masked = 0
         parts = self._computed(source) if isinstance(source, Computed) else self._given(source)
         places, made = list(np.ndindex(*source.shape[:2])), []
@@ -75,7 +75,7 @@ class MapMaker:
     def _given(self, given: Given) -> Iterator[tuple[Array, Array | None, Array | None]]:
         for place in np.ndindex(*given.shape[:2]):
             hidden = False if given.hidden is None else given.hidden[place]
-            weights = np.maximum(given.values[place], 0)  # roundings may leave less
+            weights = np.maximum(given.values[place], 0)  # rounding may leave weights below 0
             reasons = self._share(_where(hidden, _INFINITE))
             yield weights.astype(np.float32, copy=False), None, reasons
 

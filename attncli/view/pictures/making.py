@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 Span: TypeAlias = tuple[int, int]
 
-# Two right computations may differ by this many units of rounding of a weight of 1.
+# Two right weights may differ by this many times the machine epsilon.
 _UNITS = 4
-# On a scale that is longer by this factor, roundings are nearly white.
+# A scale that is this many times as long shows rounding errors nearly white.
 _WHITE = 100
 _LONGEST_NAME = 20
 
@@ -42,8 +42,8 @@ def picture_of(
 ) -> Picture:
     """Pool the maps while they come, some rows at a time, and put them on one colour scale.
 
-    Of one query, the maps of several heads are one panel, whose rows are the heads. `picked` says
-    which of all batch entries and heads the maps are.
+    If only one query is drawn, its heads are the rows of one panel. `picked` gives the user's
+    indices of batch entries and heads.
     """
     batches, heads, queries, keys = maps.shape
     spans = look.rows or (0, queries), look.columns or (0, keys)
@@ -86,7 +86,7 @@ def _panels(
     *,
     together: bool,
 ) -> list[Panel]:
-    """Return a panel for each map, or of each batch entry where rows are heads."""
+    """Return a panel for each map, or for each batch entry if rows are heads."""
     (start, stop), keys = spans[0], slice(*spans[1])
     panels, done, (batches, heads, *_) = [], 0, maps.shape
     shape, block = (axes[0].count, axes[1].count), (axes[0].block, axes[1].block)
@@ -119,7 +119,7 @@ def difference_picture(
     than: str,
     progress: Callable[[int, int], None] | None = None,
 ) -> Picture:
-    """Return the picture of some maps minus the maps of a name."""
+    """Return the picture of a difference; `than` is the name of what was subtracted."""
     name = shorten(than, _LONGEST_NAME)
     names = f"above 0: more than in {name}", "above 0: more"
     look = replace(look, what="difference")

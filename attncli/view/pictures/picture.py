@@ -30,7 +30,7 @@ class Look:
 
     what: Literal["weights", "scores", "difference"] = "weights"
     title: str | None = None  # None for the usual one, empty for none
-    rows: Span | None = None  # from the first to the one behind the last; None for all
+    rows: Span | None = None  # the first, and the one after the last; None for all
     columns: Span | None = None
     vmax: float | None = None  # end of the colour scale, above 0
     log: bool = False  # logarithmic colour scale, for weights only
@@ -38,7 +38,7 @@ class Look:
     digits: int = 2  # after the point in these numbers
     cmap: str | None = None  # a colour map of Matplotlib
     dpi: float = 150
-    # Inches of a figure; an infinite height follows the shape of the cells, None their number.
+    # Inches of a figure; an infinite height follows the cells' shape, None their number.
     size: tuple[float, float] | None = None
     font_size: float = 9.0  # points of a label; titles are larger
     transparent: bool = False
@@ -93,7 +93,7 @@ class Axis:
 
     @property
     def note(self) -> str | None:
-        """Which part is shown: the weights of a row need not add up to 1; None for all of it."""
+        """The part that is shown, where weights need not add up to 1; None if all is shown."""
         return None if self.whole in (None, self.count) else self.part
 
 
@@ -107,9 +107,9 @@ class Picture:
     columns: Axis
     vmin: float  # ends of the colour scale
     vmax: float
-    group: int | None  # this many panels that follow each other are the heads of a batch entry
-    remarks: tuple[str, ...]  # what else the reader must know about the cells
-    scale_names: tuple[str, ...]  # what the colours mean, and the same in fewer words
+    group: int | None  # this many panels in a row are the heads of one batch entry
+    remarks: tuple[str, ...]  # more notes about the cells
+    scale_names: tuple[str, ...]  # the name of the colour scale, and shorter names
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -148,7 +148,7 @@ class Picture:
     def texts(self, panel: Panel) -> list[list[str]]:
         """Return the number of each cell of a panel, empty where hidden.
 
-        Its digits stand after the point, except on a logarithmic scale or where all would read 0.
+        The digits count decimals, or significant digits with ``log`` and where all would read 0.
         """
         digits = self.look.digits
         few = digits > 0 and 0 < self.largest < _FEW_UNITS * 10.0**-digits
@@ -156,7 +156,7 @@ class Picture:
 
     @property
     def note(self) -> str | None:
-        """What pooling did to the cells; None if nothing was pooled."""
+        """A note that cells were pooled; None if they were not."""
         if not self.pooled:
             return None
         kind = "strongest" if self.look.signed else "largest"
@@ -167,7 +167,7 @@ class Picture:
 
     @property
     def scale_note(self) -> str | None:
-        """That a free scale ends before the largest weight or lowest score."""
+        """A note that a free scale ends before the largest weight or lowest score, or None."""
         below, above = self.saturated
         if self.free and self.look.signed:
             return _FILL_NOTE if below else None
@@ -184,7 +184,7 @@ class Picture:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader must know about the cells, but for the scale."""
+        """All notes about the cells; the scale has its own."""
         crop = ", ".join(note for note in (self.rows.note, self.columns.note) if note)
         return tuple(note for note in (crop, self.note, *self.remarks) if note)
 
@@ -198,7 +198,7 @@ def make_picture(
     remarks: Sequence[str] = (),
     scale_names: Sequence[str] = (),
 ) -> Picture:
-    """Put panels on one colour scale, and escape what a terminal would obey in their labels."""
+    """Put panels on one colour scale, and escape control characters in their labels."""
     own = look.what.removesuffix("s")
     names = scale_names or ([f"{own} (log scale)", own] if look.log else [own])
     if look.title is not None:

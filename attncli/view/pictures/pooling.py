@@ -80,7 +80,7 @@ def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
         rows=replace(picture.rows, block=picture.rows.block * block[0]),
         columns=replace(picture.columns, block=picture.columns.block * block[1]),
     )
-    # The largest of a block are more often among the few that saturate than single weights.
+    # Pooled cells are maxima: more of them lie beyond the end of a scale for single weights.
     return scaled(fewer) if fewer.free else fewer
 
 

@@ -41,7 +41,7 @@ def report_picture(report: CheckReport, problem: Problem, name: str) -> tuple[Pi
 
 
 def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an output as (B, H, rows, columns): the lse as rows, for queries go across."""
+    """Return an output as (B, H, rows, columns); the queries of an lse go across."""
     four = canonical(problem, name, array)
     return four.swapaxes(2, 3) if name == "lse" else four
 
@@ -56,7 +56,7 @@ def _axes(name: str, problem: Problem) -> tuple[str, Any]:
 
 
 def _title_and_end(verdict: Verdict) -> tuple[str, float | None]:
-    """Return the title, and the end of a scale on which tolerated errors look harmless."""
+    """Return the title, and the end of the scale: the tolerance of a right output, or None."""
     title = f"{verdict.name}: file − answer"
     tolerance = verdict.tolerance
     if not verdict.passed or tolerance is None or tolerance.absolute == 0:

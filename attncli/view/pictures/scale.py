@@ -1,4 +1,4 @@
-"""Numbers to places: the ends of a colour scale, ticks, and the text of a cell."""
+"""The ends of a colour scale, the places of values on it, ticks, and the text of a cell."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.
 _LOG_SPAN = 1e-6
-# Over fewer decades than this, powers of ten alone would be one or two numbers.
+# On a scale of fewer decades, powers of ten alone would be one or two ticks.
 _FEW_DECADES = 2
-# Shares of a smaller end have no logarithm, or none of their own.
+# The least end of a scale; fractions of a smaller one would underflow.
 _LEAST_TOP = 1e-300
-# A score below this, and so far beyond all others, hides its key: a large negative number was
-# added to it, as −10,000 or −1e9.
+# A score below _FILLED that is _FAR times as low as all others hides its key: a large negative
+# number was added to it, as −10,000 or −1e9.
 _FILLED, _FAR = -1000.0, 100.0
-# Where a scale of weights ends; see `ceiling`.
+# For `ceiling`: a cell is pale if its weight is less than this share of the largest weight.
 _PALE = 1 / 20
+# The scale ends early if fewer cells than the first are not pale, and pale ones hold more than
+# the last of all weight; in pooled maps _FEW_POOLED stands for _FEW.
 _FEW, _FEW_POOLED, _MUCH = 0.05, 0.5, 0.1
 _SOME, _MOST = 0.25, 1 / 3
+# This needs at least _MANY visible cells; the share _SATURATED of them then lies beyond the end.
 _MANY, _SATURATED = 1000, 0.02
-# A column in which a larger share of the rows has its largest weight is a sink; most sinks.
+# A column that holds the largest weight of more than _SINK of the rows is a sink; the most sinks.
 _SINK, _SINKS = 1 / 4, 4
-# Below these, there is room for digits after the point, or for all before it.
+# Below the first, numbers have decimals; below the second, all digits before the point.
 _WITH_DIGITS, _WHOLE = 1e5, 1e7
 
 
@@ -141,7 +144,7 @@ def fractions(picture: Picture, values: npt.ArrayLike) -> npt.NDArray[np.float64
 def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]]:
     """Return places (as `fractions`) and texts for a colour bar, from bottom to top.
 
-    A text takes the share `beside` of the scale. There is ≥ or ≤ if cells lie beyond an end.
+    `beside` is the share of the scale that a text takes. An end has ≥ or ≤ if cells lie beyond it.
     """
     values = _log_values(picture) if picture.look.log else _linear_values(picture)
     below, above = picture.saturated

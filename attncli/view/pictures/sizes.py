@@ -51,7 +51,7 @@ def grid_columns(count: int, aspect: float, group: int | None = None, shape: flo
 def panel_size(
     rows: float, columns: float, *, panels: int = 1, group: int | None = None, labelled: float = 0
 ) -> tuple[float, float]:
-    """Return the width and height of a map in inches, whose cells are square if they can be."""
+    """Return the width and height of a map in inches; its cells are square if they can be."""
     longest = max(rows, columns)
     side = max(min(_LONG_SIDE, 1.8 + 0.36 * longest), min(_LABELLED_SIDE, labelled))
     if panels > 1:
