@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class AnswerAxes(NamedTuple):
-    """The problem that is judged, and what it is a part of."""
+    """The judged problem, and the whole problem from which it was picked."""
 
     problem: Problem
-    whole: Problem  # with all batch entries and heads; the same one where none was picked
-    picked: Picked  # which of them are judged
+    whole: Problem  # with all batch entries and heads; ``problem`` itself if none was picked
+    picked: Picked  # the judged batch entries and heads
     averaged: bool  # the weights are the mean of the heads
 
     def of(self, name: str, values: Array, *, is_table: bool) -> Array:

@@ -38,13 +38,13 @@ def assert_attention(
         The context that a kernel gave, or several outputs and gradients by name: ``{"dquery":
         query.grad}``. Tensors may be on any device and may require gradients.
     query, key, value : array_like
-        What the kernel read.
+        The inputs of the kernel.
     dcontext, dlse : array_like, optional
-        What the backward pass began with, as in `attncli.gradients`.
+        The gradients of context and lse, as in `attncli.gradients`.
     rtol, atol, time_limit
         As in `attncli.check`.
     **rules
-        What the kernel should have computed: every rule of `attncli.attention`.
+        The rules that the kernel should follow: any rule of `attncli.attention`.
 
     Raises
     ------

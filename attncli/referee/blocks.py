@@ -1,8 +1,8 @@
-"""Hold blocks of queries of each head to the tolerance that they earn by themselves.
+"""Hold each block of queries of a head to a tolerance of its own.
 
-The largest numbers of an output make its tolerance. A mistake among far smaller numbers (late
-queries with many keys, or a head with small values) would hide in it. So the queries of each head
-are cut into blocks, and the blocks with the largest relative errors are measured by themselves.
+The largest numbers of an output decide its tolerance. So a mistake among far smaller numbers (late
+queries with many keys, or a head with small values) could pass. The queries of each head are cut
+into blocks, and the blocks with the largest relative errors get a tolerance of their own.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, File, Ints, Precision
     from attncli.referee.verdict import Errors
 
-# The most queries and scores of a block.
+# The most queries in a block, and the most scores.
 _ROWS, _CELLS = 64, 2**21
-# In 16 bits a row whose two largest scores are nearly the same may err by far more than the others.
-# So the two worst rows of a block with at least 16 rows do not count.
+# In 16 bits, a row whose two largest scores are nearly equal may err by far more than the others.
+# So the two worst rows of a block do not count if the block has at least 16 rows.
 _UNCOUNTED, _ENOUGH = 2, 16
-# Heads whose worst block is measured; where heads have few queries, the scores that are measured.
+# How many blocks are measured, at most one a head; how many scores, where blocks have few queries.
 _MEASURED, _MEASURED_CELLS = 4, 2**20
-# A block is measured where its errors are this many times the usual share of its numbers.
+# A block is measured if its relative error is this many times that of the whole output.
 _FAR_LARGER = 2.0
-# Numbers below this share of the usual number count as that share.
+# Relative errors are taken of no number smaller than this share of the output's rms.
 _LEAST = 0.01
 
 
 def judged_in_blocks(
     problem: Problem, name: str, errors: Errors, file: File, inputs: Precision | None
 ) -> Errors:
-    """Return the errors of an output, with a block that is wrong by itself if there is one."""
+    """Return the errors of an output, with a stretch if one block exceeds its own tolerance."""
     _, heads, queries, keys = problem.shape
     averaged = name != "context" and errors.answer.shape[1] < heads
     if errors.tolerance.rms is None or averaged or not errors.few_outside:
@@ -65,7 +65,7 @@ def judged_in_blocks(
             own_batch, own_head = problem.layout.place(batch, None if joined else head)
             tolerance = replace(tolerance, rms=most)
             stretch = Stretch(own_batch, own_head, span, float(wrong[place]), tolerance)
-            # Elsewhere errors may be the same share, and one of them twice the usual one.
+            # Rows elsewhere may have the same relative error, and single numbers twice that.
             limits = 2 * most * np.maximum(1, right / max(right[place], _LEAST * usual))
             limits = np.repeat(limits, np.diff(edges), axis=-1)[..., None]
             return replace(errors, stretch=stretch, limits=limits)
@@ -73,7 +73,7 @@ def judged_in_blocks(
 
 
 def _means(array: Array, edges: Ints, uncounted: int) -> Array:
-    """Return the root mean square of each block without its largest rows, (B, H, blocks)."""
+    """Return the rms of each block, (B, H, blocks), without its ``uncounted`` largest rows."""
     with np.errstate(over="ignore"):
         rows = np.array([[_mean_squares(head) for head in entry] for entry in array])
         blocks = [np.sort(rows[..., a:b])[..., : b - a - uncounted] for a, b in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Put the diagnosis together: explanations, what distinguishes them, where the error is."""
+"""Put the diagnosis together: explanations, how to tell them apart, where the error is."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SINGLE = PRECISIONS["float32"]
-# Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
+# Rounding to float32 leaves an error of at least this share of its eps.
 _ALIKE = 0.02
-# As a share of the largest number of the answer.
+# A tolerance above this share of the largest answer proves nothing.
 _SAYS_NOTHING = 0.25
 
 
@@ -44,7 +44,7 @@ def diagnose(question: Question) -> Diagnosis:
     search = Search(narrow)
     if single is None:
         search, searched = _searched_by_part(search)
-    else:  # two mistakes together are far less likely
+    else:  # float32 explains all: two mistakes together are far less likely
         searched = search.run(pairs=False)
         searched = replace(searched, explanations=searched.explanations or (single,))
     search, searched = _beside_nan(narrow, search, searched)
@@ -64,7 +64,7 @@ def diagnose(question: Question) -> Diagnosis:
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:
-    """Return whether all numbers of a file are the same, but those of the answer differ."""
+    """Return whether a file holds one number everywhere, but the answer does not."""
     if found.shape != answer.shape or found.size == 1:
         return False
     first = found.flat[0]
@@ -73,20 +73,20 @@ def _says_nothing(found: Array, answer: Array) -> bool:
 
 
 def _of_nothing(question: Question, findings: tuple[str, ...]) -> Diagnosis:
-    """Diagnose files whose numbers are all the same: mistakes are tried alone."""
+    """Diagnose files that hold one number everywhere: only single mistakes are tried."""
     searched = Search(question).run(pairs=False)
     finite = any(np.isfinite(found).any() for found in question.files.values())
     tried = 0 if finite and not searched.explanations else max(searched.tried, 1)
     return replace(searched, findings=findings, tried=tried, complete=True)
 
 
-# Rows of NaN, and what is explained beside them.
+# Rows of NaN, and mistakes in the other rows.
 
 
 def _beside_nan(
     question: Question, search: Search, searched: Diagnosis
 ) -> tuple[Search, Diagnosis]:
-    """Explain what is wrong beside rows of NaN by itself, where nothing explains all."""
+    """If nothing explains all errors, explain those outside the rows of NaN."""
     rows = _nan_rows(question)
     if not rows or not all(cause.fails_at for cause in searched.explanations):
         return search, searched
@@ -103,7 +103,7 @@ def _beside_nan(
 
 
 def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
-    """Return the question with some rows of NaN taken for right."""
+    """Return the question in which some rows of NaN count as right."""
     outputs = dict(question.outputs)
     for name, own in rows.items():
         if (errors := outputs[name].errors) is not None:
@@ -113,7 +113,7 @@ def _without_rows(question: Question, rows: dict[str, Bools]) -> Question:
 
 
 def _nan_rows(question: Question) -> dict[str, Bools]:
-    """Return the rows (B, H, L) that are NaN by mistake; none where single numbers are, too."""
+    """Return the rows (B, H, L) that are NaN by mistake; none if single numbers are NaN, too."""
     found: dict[str, Bools] = {}
     for name, file in question.comparable.items():
         answer = canonical(question.problem, name, question.outputs[name].answer)
@@ -126,11 +126,11 @@ def _nan_rows(question: Question) -> dict[str, Bools]:
     return found
 
 
-# Files that are stored in a wider format than their numbers show.
+# Files whose format is wider than the precision of their numbers.
 
 
 def _judged_in(question: Question, formats: Mapping[str, Precision]) -> Question:
-    """Return the question with other formats of the files, and the tolerances that these earn."""
+    """Return the question with other formats for the files, and their tolerances."""
     plain = plain_errors_of(question.problem, formats, question.doubtful, question.inputs)
     outputs = {}
     for name, old in question.outputs.items():
@@ -168,7 +168,7 @@ SINGLE = Mistake(
 
 
 def _may_be_single(question: Question) -> bool:
-    """Return whether files in float64 may have been computed in float32; printed ones never."""
+    """Return whether float64 files may have been computed in float32; printed ones never."""
     return question.earned and all(
         one.file.precision.name == "float64" and one.file.digits == Digits()
         for one in question.outputs.values()
@@ -176,14 +176,14 @@ def _may_be_single(question: Question) -> bool:
 
 
 def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> Cause | None:
-    """Return the explanation that all files are right in the narrower format of their numbers."""
+    """Return the explanation that all files are right in a narrower format."""
     largest = most = 0.0
     for one in question.outputs.values():
         if one.errors is None or not one.tolerance.earned:
             return None
         errors = Errors(one.errors.found, one.errors.answer, one.tolerance)
         size = float(np.abs(one.answer[np.isfinite(one.answer)]).max(initial=0))
-        # A few rows that round by their own size would let any numbers pass in the others.
+        # A tolerance as large as the numbers would let any numbers pass.
         if one.tolerance.absolute > _SAYS_NOTHING * size or not errors.passed:
             return None
         largest, most = max(largest, float(errors.error.max())), max(most, size)
@@ -196,7 +196,7 @@ def _stored_wider(question: Question, mistake: Mistake, least: float = 0.0) -> C
 
 
 def _searched_by_part(search: Search) -> tuple[Search, Diagnosis]:
-    """Explain all errors, or else the wrong part by itself; first by single mistakes."""
+    """Explain all errors, or else only the wrong part; try single mistakes first."""
     attempts = [(search, True)]
     if _in_a_part(search):
         part = Search(search.question, by_part=True)
@@ -211,7 +211,7 @@ def _searched_by_part(search: Search) -> tuple[Search, Diagnosis]:
 
 
 def _is_whole(cause: Cause) -> bool:
-    """Return whether a cause explains all errors, by more than by which weights are 0."""
+    """Return whether a cause explains all errors, and says more than which weights are 0."""
     pattern = all(mistake.pattern for mistake in cause.conventions)
     return not pattern and (not cause.fails_at or cause.right_there)
 
@@ -222,10 +222,10 @@ def _in_a_part(search: Search) -> bool:
     places = [one.wrong for one in question.outputs.values()]
     wrong = [each for each in places if each is not None and each.any()]
     heads = [each.any(axis=(2, 3)) for each in wrong]
-    # Heads and batch entries of a large problem were tried by themselves.
+    # In a large problem, single heads and batch entries were tried already.
     if not search.cases.sliced and any(not each.all() for each in heads):
         return True
-    # The first query of a causal problem sees one key, so that most mistakes leave it right.
+    # The first causal query sees one key, so most mistakes leave its row right.
     first = 1 if question.problem.visible.causal and question.problem.shape[2] > 1 else 0
     rows = [np.asarray(each.any(axis=(0, 1, 3))) for each in wrong]
     return any(not (each[first] and each[-1]) for each in rows)
@@ -241,14 +241,14 @@ def _searched_by_output(search: Search, *, pairs: bool) -> Diagnosis:
 
 
 def _searched_alone(name: str, question: Question, *, pairs: bool) -> Diagnosis:
-    """Explain one output, by causes that keep the right outputs right if there are any."""
+    """Explain one output, if possible by causes that keep the right outputs right."""
     found = _searched(Search(question.about((name,))), pairs=pairs)
     right = tuple(n for n in question.files if n not in question.wrong)
     if not right:
         return found
     others = question.about(right)
     cases = Cases(others)
-    # Mistakes in how a file is written spoil no other.
+    # A mistake in how one file is written does not change the other files.
     kept = tuple(
         one
         for one in found.explanations
@@ -267,7 +267,7 @@ def _fits(cause: Cause, question: Question, cases: Cases) -> bool:
 
 
 def _searched(search: Search, *, pairs: bool) -> Diagnosis:
-    """Search in the format of the files, or else in float32, where a softmax may have run."""
+    """Search in the format of the files, then in float32: a softmax may have run in it."""
     mixed = _may_be_single(search.question)
     exact = search.run(pairs=pairs and not mixed)
     if exact.explanations or not mixed:

@@ -1,7 +1,7 @@
-"""Whether a pipeline makes the numbers of the files, and whether that is more than chance.
+"""Decide whether a pipeline makes the numbers of the files, and whether by more than chance.
 
-A number that is off by d fits within a tolerance t by accident with probability t/d. So each number
-that was wrong and is explained brings log2(d/t) bits of evidence.
+A number that was wrong by d and now agrees within a tolerance t agrees by chance with probability
+t/d. So it brings log2(d/t) bits of evidence.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from attncli.referee.report import Tolerance
     from attncli.referee.run import Outputs
 
-# About 2^9 mistakes and 2^14 pairs are tried, so one file in a thousand gets a false name. A fitted
-# number agrees with a few numbers of any file.
+# The least evidence, in bits: about 2^9 mistakes and 2^14 pairs are tried, so 10 more bits mean one
+# false name in a thousand files. A fitted number agrees with a few numbers of any file.
 BITS_FOR_ONE, BITS_FOR_TWO, BITS_FOR_FITTED = 19.0, 24.0, 100.0
-# For a fitted number, beside the bits of the number itself.
+# The evidence for a fitted number, in addition to the bits of its own digits.
 _BITS_FOR_A_NUMBER = 21.0
-# One number is never enough evidence; infinities or NaN in the same places are enough.
+# The most bits of one number, so that one is never enough; the bits of matching NaN and infinities.
 _MOST_BITS_AN_ELEMENT, _NONFINITE_BITS = 16.0, 32.0
 # A wrong formula may round worse than the right one, but at most by this factor.
 _SCREEN = 1000.0
-# The share of an error that an explanation may leave, and that of the largest root mean square.
+# An explanation may leave this share of the error, and this share of the tolerated rms.
 _MOST_LEFT, _OF_THE_LIMIT = 0.4, 0.5
-# Rounded factors leave the roundings of the weights, which are about half of the error.
+# The same share for rounded factors: the unknown roundings of the weights are half of the error.
 _MOST_LEFT_OF_FACTORS = 0.6
-# Numbers between two codes of a few bits may be rounded either way: this share may be left.
+# The same share for codes of a few bits: a number between two codes may be rounded either way.
 _OF_CODES = 0.2
-# Evaluations that the tolerance of a pipeline takes.
+# How many evaluations the tolerance of a pipeline costs.
 _ROUNDED_STEPS = 8
 
 
@@ -48,13 +48,13 @@ class Fit(NamedTuple):
     """How well a pipeline agrees with the files."""
 
     error: float  # the largest absolute error that is left
-    rms: float  # root mean square of the errors of what was wrong, in units of the tolerance
+    rms: float  # root mean square of the errors in the wrong numbers, in tolerances
     bits: float  # the evidence
     better: bool  # far less error is left in an output, or NaN and infinities are explained
 
 
 def fit(cases: Sequence[Case], pipe: Pipeline) -> Fit | None:
-    """Return how well a pipeline fits all the cases; None where it does not fit one of them."""
+    """Return how well a pipeline fits all cases; None if it does not fit one of them."""
     fits = []
     for case in cases:
         found = _Attempt(case, pipe).fit()
@@ -78,7 +78,7 @@ def may_explain(case: Case, pipe: Pipeline) -> bool:
 
 
 def leaves_less(cases: Sequence[Case], pipe: Pipeline, other: Pipeline) -> bool:
-    """Return whether a pipeline leaves fewer NaN and infinities or far less error than another."""
+    """Return whether a pipeline leaves fewer NaN and infinities than another, or far less error."""
     (strange, left), (others_strange, others_left) = (_left(cases, each) for each in (pipe, other))
     if strange != others_strange:
         return strange < others_strange
@@ -86,7 +86,7 @@ def leaves_less(cases: Sequence[Case], pipe: Pipeline, other: Pipeline) -> bool:
 
 
 def _left(cases: Sequence[Case], pipe: Pipeline) -> tuple[int, float]:
-    """Return how many NaN and infinities only file or pipeline has, and the sum of the errors."""
+    """Return how many NaN and infinities do not match, and the sum of the rms errors."""
     strange, total = 0, 0.0
     for case in cases:
         outputs = case.outputs(pipe)
@@ -100,7 +100,7 @@ def _left(cases: Sequence[Case], pipe: Pipeline) -> tuple[int, float]:
 
 
 def free_numbers(case: Case, pipe: Pipeline) -> float:
-    """Return the most independent numbers that a file of a case can show."""
+    """Return the largest count of independent numbers in a file of a case."""
     run = Run(pipe, case.part, FLOAT64, case.memory)
     # Weights add up to 1, so a query that sees n keys has n − 1 free weights.
     rows = np.broadcast_to(run.seen, run.shape).sum(axis=-1)
@@ -120,10 +120,10 @@ def is_evident(
     result: Fit,
     bits: float,
     *,
-    choice: float | None,  # how many bits of a fitted number were free to choose
+    choice: float | None,  # the bits of a fitted number that were free to choose
     careful: bool,
 ) -> bool:
-    """Return whether the evidence is enough; with ``careful`` only independent numbers count."""
+    """Return whether the evidence is enough; ``careful`` counts only independent numbers."""
     if result.bits >= bits and not careful:
         return True
     most = sum(_MOST_BITS_AN_ELEMENT * free_numbers(case, pipe) for case in cases)
@@ -167,7 +167,7 @@ class _Attempt:
         return {n: self.case.shaped(self.pipe, self.outputs, n) for n in self.case.files}
 
     def before(self, name: str) -> Errors | None:
-        """Return the errors beside the right answer; None where the shapes differ."""
+        """Return the errors against the right answer; None if the shapes differ."""
         known = self.case.errors
         if name not in known:
             found, right = self.case.files[name], self.case.answers[name]
@@ -180,7 +180,7 @@ class _Attempt:
 
     @cached_property
     def left(self) -> dict[str, Errors]:
-        """The errors beside the outputs of the pipeline."""
+        """The errors against the outputs of the pipeline."""
         tolerances = self._tolerances()
         files = self.case.files
         return {n: _finite_errors(files[n], made, tolerances[n]) for n, made in self.made.items()}
@@ -194,7 +194,7 @@ class _Attempt:
         )
 
     def leaves_at_most(self, share: float) -> bool:
-        """Return whether at most a share of the errors is left in each wrong output."""
+        """Return whether each wrong output keeps at most this share of its error."""
         return all(self._was_right(n) or self._is_less(n, share) for n in self.made)
 
     def _is_less(self, name: str, share: float) -> bool:
@@ -210,7 +210,7 @@ class _Attempt:
         return before is not None and before.passed
 
     def _explains(self, name: str, most: float) -> bool:
-        """Return whether far less error is left than there was, and only rounding."""
+        """Return whether only rounding is left, and far less error than before."""
         left, limit = self.left[name], self.left[name].tolerance.rms
         if self.before(name) is not None and limit is not None:
             digits = self.question.outputs[name].file.digits
@@ -220,13 +220,13 @@ class _Attempt:
         return self._is_less(name, most)
 
     def _tolerances(self) -> dict[str, Tolerance]:
-        """Return the tolerances that the pipeline earns: it may round worse than the right one."""
+        """Return the pipeline's own tolerances: it may round worse than the right one."""
         outputs = self.question.outputs
         if not (self.case.evaluable and self.question.earned):
             return {n: one.tolerance for n, one in outputs.items()}
         self.question.work.spend(_ROUNDED_STEPS * self.case.cells)
         precisions = {n: self.pipe.products or p for n, p in self.question.precisions.items()}
-        # The mean of the heads errs no more than one head.
+        # The mean of the heads errs no more than a single head.
         exact = None if self.pipe.file.averaged else self.outputs
         plain = plain_errors(self.pipe, self.case.part, precisions, exact, self.question.inputs)
         own = {n: earned(plain[n], p, outputs[n].file.digits) for n, p in precisions.items()}
@@ -239,7 +239,7 @@ class _Attempt:
         return own
 
     def _share(self, name: str) -> float:
-        """Return the root mean square of the errors left in wrong numbers, in tolerances."""
+        """Return the rms of the errors that are left in the wrong numbers, in tolerances."""
         errors, found, right = self.left[name], self.case.files[name], self.case.answers[name]
         if self.pipe.codes and errors.tolerance.rms:
             return errors.rms / errors.tolerance.rms
@@ -255,8 +255,8 @@ class _Attempt:
 
     def _bits(self, name: str) -> float:
         left, found, right = self.left[name], self.case.files[name], self.case.answers[name]
-        # A pipeline that may round far worse, but leaves no more than the right one may, is no less
-        # evident. Rounded factors leave the roundings of the weights, which nobody knows.
+        # A pipeline with a wide tolerance is no less evident if it errs no more than the right one
+        # may. Rounded factors leave the unknown roundings of the weights.
         least = self.question.outputs[name].tolerance.rms or 0.0
         rest = left.tolerance.rms
         if self.pipe.products is not None:
@@ -285,7 +285,7 @@ def bits_of(
 
 
 def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
-    """Return whether outputs have the shapes of the files; known for each way to write them."""
+    """Return whether outputs have the shapes of the files; computed once for each layout."""
     value = None if pipe.value is None else pipe.value.shape
     key = pipe.axes, pipe.shape, value, pipe.output, pipe.finish, pipe.behind
     if key not in case.shapes:
@@ -297,7 +297,7 @@ def has_right_shapes(case: Case, pipe: Pipeline) -> bool:
 
 
 def near(found: Array, made: Array, tolerance: Tolerance) -> bool:
-    """Return whether no number of a pipeline is far off the file, and the same ones are NaN."""
+    """Return whether all numbers of a pipeline are near the file's, with NaN in the same places."""
     if found.shape != made.shape:
         return False
     odd = ~(np.isfinite(found) & np.isfinite(made))
@@ -312,7 +312,7 @@ def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
 
 
 def _odd(found: Array, right: Array) -> Array:
-    """Return where two arrays differ, and a number of either is NaN or infinite."""
+    """Return where two arrays differ because one of the numbers is NaN or infinite."""
     return _differ(found, right) & ~(np.isfinite(found) & np.isfinite(right))
 
 

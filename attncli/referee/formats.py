@@ -1,7 +1,7 @@
-"""Number formats: rounding to them, and which one the numbers of a file show.
+"""Number formats: how to round to them, and how to tell which one a file was computed in.
 
-A file says by its dtype, and by its numbers, how exact it can be: text has no dtype, NumPy has no
-bfloat16, and printing takes digits away.
+The dtype alone does not tell how exact a file is: text has no dtype, NumPy has no bfloat16, and
+printing drops digits. So the numbers are looked at, too.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 _SHORT = ("bfloat16", "float16")
-# The numbers of a file whose digits are counted, and the numbers that are rounded at once.
+# How many numbers of a file have their digits counted; how many numbers are rounded at once.
 _SAMPLE, _PART = 1000, 2**14
-# Fewer numbers than this may be exact in a narrow format by chance.
+# Fewer numbers than this may fit a narrow format by chance.
 _TELLING = 4
-# Numbers with 1 decimal were rounded if 4 of them are no multiples of 1/8 (as 0.5 and 0.25 are).
-# Numbers with 2 decimals were if 3 are not.
+# Numbers with at most 1 decimal were rounded if 4 of them are no multiples of 1/8; with at most 2
+# decimals, if 3 of them are not.
 _ENOUGH = {1: 4, 2: 3}
-# Numbers that have at least this many decimals or digits, but no more than 15, were rounded.
+# Numbers were rounded if the longest has at least this many decimals or digits, and at most 15.
 _LEAST = 3
 # Multiples of this are exact in every format.
 _COARSE = 2.0**-8
-# A float64 that was not rounded has 16 or 17 significant digits; most of float32 have 7 to 9.
+# The most significant digits of rounded float64 and float32, and of exact float32. Exact float64
+# have 16 or 17 digits, and most exact float32 have 7 to 9.
 _MOST_SIGNIFICANT, _MOST_OF_SINGLE, _DIGITS_OF_SINGLE = 15, 6, 9
 # Nine digits tell a float32 from its neighbours; some programs print a few more.
 _FEW_DIGITS = 12
-# The low bits of float32 that these formats do not have.
+# How many low bits of float32 these formats drop.
 _DROPPED = {"bfloat16": 16, "tf32": 13}
 
 
 @dataclass(frozen=True)
 class Precision:
-    """A format to round to after every step."""
+    """A number format; every step of a computation is rounded to it."""
 
     name: str  # float16, bfloat16, float32 or float64; tf32 only for factors of products
     eps: float  # the distance from 1 to the next number
@@ -57,20 +58,20 @@ class Precision:
 
     @property
     def short(self) -> bool:
-        """Whether it is a file's format of 16 bits."""
+        """Whether it is float16 or bfloat16."""
         return self.name in _SHORT
 
     @cached_property
     def computing(self) -> np.dtype[Any]:
-        """The dtype that sums are kept in: float32 for 16-bit formats, as in PyTorch."""
+        """The dtype of sums: float32 for 16-bit formats, as in PyTorch."""
         return np.dtype(np.float64 if self.name == "float64" else np.float32)
 
     def score(self, array: Array) -> Array:
-        """Return scores as the next step reads them."""
+        """Return scores as they are stored for the next step."""
         return array.astype(self.computing, copy=False) if self.fused else self.rounded(array)
 
     def holds(self, array: Array) -> bool:
-        """Return whether rounding leaves numbers as they are."""
+        """Return whether all numbers are exact in the format."""
         wide = (widen(part, np.float64) for part in parts(array, _PART))
         return all(np.array_equal(self.stored(part), part, equal_nan=True) for part in wide)
 
@@ -111,7 +112,7 @@ def truncated_to_tf32(array: Array) -> Array:
 
 
 def narrowest(values: Array, given: Precision) -> Precision:
-    """Return the 16-bit format that holds numbers as they are, or else the given one."""
+    """Return the 16-bit format in which all numbers are exact, or else the given format."""
     if given.short or (narrow := short_of((values,))) is None:
         return given
     finite = widen(values, np.float64)
@@ -121,7 +122,7 @@ def narrowest(values: Array, given: Precision) -> Precision:
 
 
 def short_of(arrays: Iterable[Array]) -> Precision | None:
-    """Return the 16-bit format that holds the numbers of arrays as they are, if one does."""
+    """Return the 16-bit format in which all arrays are exact, if there is one."""
     arrays = tuple(arrays)
     both = (PRECISIONS[name] for name in _SHORT)
     return next((narrow for narrow in both if all(map(narrow.holds, arrays))), None)
@@ -129,17 +130,17 @@ def short_of(arrays: Iterable[Array]) -> Precision | None:
 
 @dataclass(frozen=True)
 class Digits:
-    """Half a unit of the last printed digit: absolute, or relative to the number."""
+    """The rounding error of printed numbers: half a unit of their last digit."""
 
-    absolute: float = 0.0
-    relative: float = 0.0
+    absolute: float = 0.0  # of numbers with a fixed number of decimals
+    relative: float = 0.0  # of numbers with a fixed number of significant digits
     significant: int = 17  # the most digits of a number
 
 
 def printed_digits(
     values: npt.NDArray[np.float64], form: str | None = None, dtype: npt.DTypeLike = np.float64
 ) -> Digits:
-    """Return the rounding of numbers that were printed with few digits, as by ``%.4f``.
+    """Return the rounding error of numbers that were printed with few digits, like ``%.4f``.
 
     >>> printed_digits(np.array([0.7311, 0.2689]))
     Digits(absolute=5e-05, relative=0.0, significant=4)
@@ -166,7 +167,7 @@ def printed_digits(
     telling = sum((number * 8) % 1 != 0 for number in some.tolist())
     if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
         return Digits(significant=significant)
-    # Numbers of one decade below 1 may have been rounded either way.
+    # Numbers of one decade below 1 have as many decimals as digits: either rounding may be true.
     either = all_significant == all_decimals and significant < decimals
     return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0, significant)
 
@@ -177,7 +178,7 @@ def _longest(counts: list[int]) -> tuple[int, int]:
 
 
 def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]:
-    """Yield decimal places and significant digits of the shortest text of each number."""
+    """Yield the decimal places and significant digits of each number's shortest text."""
     for number in islice(values.tolist(), _SAMPLE):
         _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
         if isinstance(exponent, int):
@@ -185,7 +186,7 @@ def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]
 
 
 def may_be_single(inputs: Sequence[Array], dtype: np.dtype[Any]) -> bool:
-    """Return whether inputs are float32 numbers, or printed with no more digits than these have."""
+    """Return whether all inputs may be float32: by dtype, by value, or by their printed digits."""
     return dtype.itemsize <= np.dtype(np.float32).itemsize or all(
         array.dtype.itemsize <= np.dtype(np.float32).itemsize
         or PRECISIONS["float32"].holds(array)
@@ -196,7 +197,7 @@ def may_be_single(inputs: Sequence[Array], dtype: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class File:
-    """One output of the other implementation, and the precision of its numbers."""
+    """One output of the other implementation, with its precision."""
 
     values: npt.NDArray[np.float64]
     precision: Precision
@@ -217,7 +218,7 @@ class File:
             digits = digits if digits.significant <= _MOST_OF_SINGLE else Digits()
         elif array.dtype == np.float64:
             digits = printed_digits(values, printed)
-            # So few digits do not show the format of the computation; the inputs do.
+            # Few digits do not show in which format they were computed; the inputs do.
             if digits.significant <= _FEW_DIGITS and single:
                 precision = PRECISIONS["float32"]
             if digits.significant <= _MOST_OF_SINGLE and (digits.absolute or digits.relative):
@@ -230,7 +231,7 @@ class File:
         return self.told or self.precision.name
 
     def _as_narrow_as(self, inputs: Sequence[Array]) -> File:
-        """Return the file in the 16-bit format that file and inputs have in common, if any."""
+        """Return the file in the 16-bit format that file and inputs share, if any."""
         if self.precision.short:
             return self
         arrays = [self.values, *inputs]

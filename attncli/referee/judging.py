@@ -56,54 +56,54 @@ def check(
 ) -> CheckReport:
     """Judge outputs and gradients of another implementation, and name the mistake.
 
-    The answer is computed in float64. A file passes if its errors, the largest and the root of
-    their mean square, are within a small factor of what the textbook formula makes in the file's
-    own format, measured on this problem. Queries all of whose keys have a bias that leaves scores
-    no digits are not judged.
+    The answer is computed in float64. The textbook formula, computed in the file's own format,
+    also errs on this problem. A file passes if its largest error and its root mean square error
+    are within a small factor of the formula's. A query is not judged if all its keys have a bias
+    so large that the scores lose all digits.
 
     Parameters
     ----------
     expected : mapping of str to array_like, array_like, or Attention
-        What the other implementation gave: context, weights, lse, scores, raw, capped,
+        The outputs of the other implementation: context, weights, lse, scores, raw, capped,
         in the shapes of `attncli.Attention`. A single array is the context. Gradients have the
-        names dquery, dkey, dvalue, dbias and dsinks, and the shapes of what they belong to.
+        names dquery, dkey, dvalue, dbias and dsinks, and the shapes of their inputs.
     problem : Problem
         From `attncli.pose` or `attncli.load`.
     printed : mapping of str to str, optional
-        How numbers were printed before they were read, by output: ``%.2f`` or ``%.2e``. Of
-        others, the numbers tell, which few of few digits cannot.
+        For each output, the format in which it was printed: ``%.2f`` or ``%.2e``. Otherwise the
+        format is guessed from the numbers, which fails if there are few of them with few digits.
     rtol, atol : float or mapping of str to float, optional
-        An element passes within atol + rtol · |answer|; where either is given the
-        other is 0 unless given. A mapping gives one for each output that it names.
+        An element passes if its error is at most atol + rtol · |answer|. If only one of the two
+        is given, the other is 0. A mapping gives one for each output that it names.
     average_heads : bool
         The weights are the mean of the heads: `torch.nn.MultiheadAttention`'s default.
     diagnose : bool
         On a mismatch, look for the mistake that explains it.
     time_limit : float
-        Seconds for the diagnosis. It is counted in work, so that identical calls give identical
-        names; where a machine is slow, the clock ends it within a second more.
+        Seconds for the diagnosis. They are counted in units of work, so that identical calls give
+        identical names. On a slow machine the clock ends the search at most a second later.
     threads : int, optional
         As in `attncli.attention`, for the answer.
     projected : Projected, optional
-        What `attncli.project` made query, key and value from, so that mistakes made there are
-        looked for, too; unless given, what `attncli.load` found.
+        The projections of `attncli.project` that made query, key and value: mistakes in them are
+        looked for, too. By default, those that `attncli.load` found.
     dcontext, dlse : array_like, optional
         As in `attncli.gradients`. Gradients need dcontext.
 
     Returns
     -------
     CheckReport
-        ``print(report)`` says it in words; ``bool(report)`` is whether all passed. An output of the
-        wrong shape is a mismatch.
+        ``print(report)`` shows it in words; ``bool(report)`` tells whether all outputs passed. An
+        output of the wrong shape is a mismatch.
 
     Raises
     ------
     UsageError
-        An output is unknown, there is none, or the context needs a value; there are no weights, or
-        no heads, to average; or another argument is not as above.
+        There is no output, or one is unknown; the context is given, but no value; there are no
+        weights, or no heads, to average; or another argument is not as above.
     DataError
-        An output holds something that is no real number; or the bias leaves no query that could
-        be judged.
+        An output holds something that is no real number; or the bias is so large that no query
+        can be judged.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def check(
     if average_heads:
         _refuse_average(exact, files)
     tolerances = _given(rtol, atol, named)
-    # A tolerance of the user holds for every query.
+    # If the user gives a tolerance, every query is judged.
     left_out = None if tolerances else swamped_queries(exact, files)
     unjudged = ""
     if left_out is not None:
@@ -146,7 +146,7 @@ def check(
         doubtful = [place for verdict in verdicts for place in verdict.worst_rows]
         work = Work(time_limit)
         question = Question(exact, outputs, work, average_heads, doubtful, inputs=short)
-        # Threads would wait longer for thousands of small products than they work.
+        # In thousands of small products, threads would wait longer than they work.
         with single_blas_thread(), np.errstate(all="ignore"):
             found = find_out(question)
     values = {name: file.values for name, file in files.items()}
@@ -179,7 +179,7 @@ def _answers(
 def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
     """Return the problem in float64, made from the inputs of its projections."""
     made = _exactly_made(problem, threads)
-    # From here on a mask is boolean, and true where a query sees a key.
+    # From here on the mask is boolean: true where a query sees a key.
     exact = replace(
         made,
         dtype=np.dtype(np.float64),
@@ -190,7 +190,7 @@ def _in_float64(problem: Problem, projected: Projected | None, threads: int | No
 
 
 def _exactly_made(problem: Problem, threads: int | None) -> Problem:
-    """Return the problem with inputs projected in float64, unless a precision was asked for."""
+    """Return the problem with inputs projected in float64, unless a precision was given."""
     made = problem.made_from
     if made is None or made.arguments["precision"] is not None or made.query.dtype == np.float64:
         return problem
@@ -205,7 +205,7 @@ def _exactly_made(problem: Problem, threads: int | None) -> Problem:
 
 
 def _unless_padding(packed: Array | None, own: Array) -> Array:
-    """Return an array made again, with the padding of its own where that is not finite."""
+    """Return the array that was made again; non-finite padding is taken from the old one."""
     made = as_heads(packed, own)
     return own if made is None else np.where(np.isfinite(made), made, widen(own, made.dtype))
 
@@ -234,7 +234,7 @@ def _files(
 
 
 def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
-    """Return dbias in the axes of the bias, and the lse of one head without axes of length 1."""
+    """Return dbias in the axes of the bias, or the lse of one head without axes of length 1."""
     shapes = {"lse": problem.output_shapes["lse"], **problem.gradient_shapes}
     if name not in ("lse", "dbias") or name not in shapes:
         return given

@@ -1,4 +1,4 @@
-"""Where the errors are, in sentences: what all wrong elements have in common."""
+"""Say in sentences where the errors are: what all wrong elements have in common."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Question
     from attncli.referee.pipeline import Pipeline
 
-# A kind of queries is told if at least this share of them is wrong. A single wrong row is of some
-# kind by chance if more rows are. Wrong rows have this many right numbers by chance.
+# A kind of queries is reported if at least this share of it is wrong. A single wrong row is not
+# reported if its kind has more rows than this. Wrong rows have this many right numbers by chance.
 _LEAST_SHARE, _SEVERAL, _BY_CHANCE = 0.01, 4, 2
-# To look at more pairs of query and key takes seconds.
+# The most pairs of query and key whose visibility is computed: more would take seconds.
 _MOST_PAIRS = 2**28
 
 
@@ -39,7 +39,7 @@ def locate(question: Question) -> tuple[str, ...]:
 
 
 def _seen_keys(problem: Problem, pipe: Pipeline) -> Array | None:
-    """Return how many keys each query sees, (B, H or 1, L); None for a very large problem."""
+    """Return the number of keys that each query sees, (B, H or 1, L); None if it takes too long."""
     batch, heads, queries, keys = problem.shape
     mask = problem.visible.mask
     heads = heads if mask is not None and mask.shape[1] > 1 else 1
@@ -60,7 +60,7 @@ def _sentences(
         nan = np.isnan(found).any(axis=-1)
         if nan.any() and not (nan & (counts > 0)).any():
             yield "the NaN rows are queries that see no key"
-        # The kind of row of a single wrong number says nothing.
+        # If only one number is wrong, the kind of its row says nothing.
         if not rows.all() and np.count_nonzero(wrong) > 1:
             yield from _kind_of_rows(rows, np.broadcast_to(counts, rows.shape), problem.shape[3])
     yield from _range_of("queries", np.any(rows, axis=(0, 1)))
@@ -103,7 +103,7 @@ def _kind_of_rows(rows: Bools, counts: Array, keys: int) -> Iterator[str]:
     for text, kind in kinds.items():
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
-            # The kind of a single row among many says nothing.
+            # One wrong row among many of its kind says nothing.
             alone = np.count_nonzero(rows) == 1 and np.count_nonzero(kind) > _SEVERAL
             if mean >= _LEAST_SHARE and not alone:
                 share = "all" if mean == 1 else f"{100 * mean:.0f} %"

@@ -1,7 +1,7 @@
-"""The options with which attncli reproduces a mistake, beside those that were given.
+"""The options that reproduce a mistake with attncli, in addition to the given ones.
 
-Most functions make or are the ``option`` of a `Mistake`: the problem in, words out; empty words
-where no option does the same.
+Most functions are, or return, the ``option`` of a `Mistake`: a function from the problem to a
+text, which is empty if no option reproduces the mistake.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def together(options: Iterable[str]) -> tuple[str, ...]:
-    """Return each option once; none where two of them give one option different values."""
+    """Return each option once; none at all if one option would get two values."""
     once = tuple(dict.fromkeys(option for option in options if option))
     names = {next((w for w in option.split() if w.startswith("--")), option) for option in once}
     return once if len(names) == len(once) else ()
 
 
 def shortest(number: float) -> str:
-    """Return the shortest text that is this number."""
+    """Return the shortest text that reads back as this number."""
     return repr(float(number)).removesuffix(".0")
 
 
 def _short(numbers: tuple[int, ...]) -> str:
-    """Return the numbers of all batch entries, or the one number that they have in common."""
+    """List the numbers of the batch entries, or the one number that they share."""
     return ",".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 
 
@@ -40,14 +40,14 @@ def scaled(factor: float, _: Problem) -> str:
 
 
 def inverted(problem: Problem) -> str:
-    """Return the option that inverts a mask; none where it would invert two."""
+    """Return the option that inverts a mask; none if it would invert two masks."""
     visible = problem.visible
     if visible.mask is not None and visible.key_padding_mask is not None:
         return ""
     return f"--mask-means {'keep' if problem.mask_means == 'drop' else 'drop'}"
 
 
-# Where queries stand: causal rule, window, ALiBi and rope ask for it.
+# The positions of queries, which causal rule, window, ALiBi and rope depend on.
 
 
 def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
@@ -55,7 +55,7 @@ def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
 
 
 def _stands_in_corner(problem: Problem) -> bool:
-    """Return whether a rule needs the places of queries, and the last one is at the last key."""
+    """Return whether a rule needs positions, and the last query stands at the last key."""
     in_corner = _stands_at(problem, problem.visible.bottom_right)
     return _needs_places(problem) and any(problem.visible.offsets) and in_corner
 
@@ -70,13 +70,13 @@ def _moves_positions(problem: Problem) -> bool:
 
 
 def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:
-    """Make the option that moves rules to another corner; ``positions``: where ALiBi or rope is."""
+    """Make the option that aligns rules otherwise; ``positions``: only if ALiBi or rope is used."""
     option = f"--causal-align {align}"
     return lambda problem: option if _moves_positions(problem) == positions else ""
 
 
 def also_causal(align: Align) -> Callable[[Problem], str]:
-    """Make the option that adds the causal rule and does not move the others."""
+    """Make the option that adds the causal rule without moving other rules."""
 
     def option(problem: Problem) -> str:
         corner = problem.visible.bottom_right
@@ -89,7 +89,7 @@ def also_causal(align: Align) -> Callable[[Problem], str]:
 
 
 def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
-    """Return the option that moves causal rule and window; none where ALiBi or rope would move."""
+    """Return the option that moves causal rule and window; none if ALiBi or rope would move."""
     if _moves_positions(problem):
         return ""
     return f"{'--causal ' if causal else ''}--query-offset={_short(offsets)}"
@@ -106,7 +106,7 @@ def windowed(left: int | None, right: int | None) -> str:
 
 
 def with_lengths(lengths: tuple[int, ...] | None, problem: Problem) -> str:
-    """Return the option for other kv_lengths, or for none; empty where it would move queries."""
+    """Return the option for other kv_lengths, or for none; empty if it would move queries."""
     if _stands_in_corner(problem):
         return ""
     return f"--kv-lengths {_short(lengths)}" if lengths else "leave --kv-lengths out"

@@ -1,7 +1,7 @@
-"""The cases on which mistakes are tried: the whole of a small problem, slices of a large one.
+"""The cases on which mistakes are tried: a small problem as a whole, a large one in slices.
 
-The slices of a large problem lie around the first wrong row and around the worst one. A mistake
-that explains them is tried in more places before it is named.
+The slices lie around the first wrong row and around the worst one. A mistake that explains them is
+tried in more places before it is named.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 Needs = frozenset[str]
 Row = tuple[int, int, int]
-# Scores of a slice, which takes about two milliseconds; of a probe, which rules out most mistakes
-# in less time; and of the largest problem that is evaluated.
+# How many scores a slice has (about two milliseconds of work); a probe, which rules out most
+# mistakes in less time; and the largest problem that is evaluated.
 _SMALL_CELLS, _PROBE_CELLS, MOST_CELLS = 2**15, 2**10, 2**21
-# More slices that are tried: among the wrong rows, and among all rows.
+# How many more slices are tried: around wrong rows, and anywhere.
 _OF_WRONG, _OF_ALL = 24, 8
-# A unit of work is the evaluation of one score. Units that a usual processor does in a second,
-# measured on slices; and units that an evaluation costs beside its scores.
+# A unit of work is the evaluation of one score. The units that a usual processor does in a second,
+# measured on slices; the units that an evaluation costs in addition to its scores.
 _UNITS_A_SECOND, _OF_A_CALL = 8e6, 2400.0
-# Seconds beyond the limit in which explanations are still tried in other places.
+# After the time limit, explanations are still tried in other places for this many seconds.
 _GRACE = 0.5
 
 
 class Work:
-    """How much a search may do: a time limit in evaluated scores, the same on every machine."""
+    """The work that a search may do: a time limit in units, the same on every machine."""
 
     def __init__(self, seconds: float) -> None:
         self.most = seconds * _UNITS_A_SECOND
@@ -65,22 +65,22 @@ class Work:
 
     @property
     def late(self) -> bool:
-        """Whether nothing more may be begun."""
+        """Whether the grace period is over, too."""
         return time.monotonic() > self._deadline + _GRACE
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """The files beside the answers, and how much work a search for mistakes may do."""
+    """The files and the answers, and the work that a search for mistakes may do."""
 
     problem: Problem  # in float64
     outputs: Mapping[str, Judged]
     work: Work  # shared by all questions about the same files
     averaged: bool = False  # the weights are the mean of the heads
-    doubtful: Sequence[Place] = ()  # rows that look wrong; the formula is measured there, too
-    # Rows (B, H, L) of outputs that are NaN for a reason of their own, and so in whatever is tried.
+    doubtful: Sequence[Place] = ()  # rows that look wrong: the formula's error is measured there
+    # Rows (B, H, L) that are NaN for a reason of their own: they count as NaN in every pipeline.
     nan_rows: Mapping[str, Bools] = field(default_factory=dict)
-    inputs: Precision | None = None  # the format of the inputs, where it has 16 bits
+    inputs: Precision | None = None  # the format of the inputs, if it has 16 bits
 
     @cached_property
     def files(self) -> dict[str, Array]:
@@ -103,12 +103,12 @@ class Question:
 
     @property
     def comparable(self) -> dict[str, Array]:
-        """The same; empty where a shape is wrong, as only whole files compare then."""
+        """The same, but empty if any shape is wrong: then only whole files are compared."""
         return self.shaped if len(self.shaped) == len(self.outputs) else {}
 
     @property
     def wrong(self) -> list[str]:
-        """The outputs in which a number or the shape is wrong."""
+        """The names of the outputs with a wrong number or a wrong shape."""
         outputs = self.outputs.items()
         return [name for name, one in outputs if one.wrong is None or one.wrong.any()]
 
@@ -119,7 +119,7 @@ class Question:
 
     @property
     def short(self) -> bool:
-        """Whether a file has 16 bits."""
+        """Whether a file is in float16 or bfloat16."""
         return any(precision.short for precision in self.precisions.values())
 
     def about(self, names: Sequence[str]) -> Question:
@@ -129,7 +129,7 @@ class Question:
 
     @cached_property
     def pipe(self) -> Pipeline:
-        """The right pipeline, and what the files show."""
+        """The right pipeline, with the facts that the files show."""
         made = self.problem.made_from
         arguments = {} if made is None else made.arguments
         given = {n: v for n, v in arguments.items() if v is not None} or None
@@ -146,7 +146,7 @@ class Question:
 
 
 def _fill(scores: Array | None) -> float:
-    """Return the large negative number that stands for hidden in a file of scores."""
+    """Return the large negative number that marks hidden keys in a file of scores."""
     finite = np.zeros(1) if scores is None else scores[np.isfinite(scores)]
     lowest = float(finite.min(initial=0.0))
     return lowest if lowest < LEAST_SEEN else USUAL_FILL
@@ -159,7 +159,7 @@ class Case:
     question: Question
     part: Part
     files: Mapping[str, Array]  # whole in the axes of the user, else a part of (B, H, L, ·)
-    whole: bool  # it is all of the problem, and shapes are compared, too
+    whole: bool  # it is the whole problem; shapes are compared, too
     memory: Memory = field(default_factory=Memory, repr=False)
     errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
     shapes: dict[object, bool] = field(default_factory=dict, repr=False)
@@ -181,12 +181,12 @@ class Case:
 
     @property
     def evaluable(self) -> bool:
-        """Whether it is small enough to be evaluated for each mistake."""
+        """Whether it is small enough to evaluate every mistake on it."""
         return self.cells <= MOST_CELLS
 
     @cached_property
     def right(self) -> Outputs:
-        """The right outputs; where the case is too large, only those of the engine."""
+        """The right outputs; only those of the engine if the case is too large."""
         if self.evaluable:
             return self.outputs(self.pipe)
         return {
@@ -240,7 +240,7 @@ class Case:
 
     @property
     def place(self) -> str:
-        """Which part of the problem it is, in words; empty for all of it."""
+        """The part of the problem, in words; empty for the whole problem."""
         if self.whole:
             return ""
         batch, head, rows = self.part
@@ -249,9 +249,9 @@ class Case:
 
 
 class Cases:
-    """The cases of a question, made when they are asked for.
+    """The cases of a question, made on demand.
 
-    With ``by_part``, wrong heads and queries are tried by themselves, even in a small problem.
+    With ``by_part``, wrong heads and queries are separate cases, even in a small problem.
     """
 
     def __init__(self, question: Question, *, by_part: bool = False) -> None:
@@ -263,7 +263,7 @@ class Cases:
         self.sliced = by_part or math.prod(question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: Needs) -> tuple[Case, ...]:
-        """Return the cases for mistakes that need some axes whole, at least one."""
+        """Return one or more cases for mistakes that need these axes whole."""
         if needs not in self._known:
             cases: tuple[Case, ...] = (self.whole,)
             if self._cuts(needs):
@@ -282,7 +282,7 @@ class Cases:
         return probe if 2 * probe.cells <= cells and probe.evaluable else None
 
     def elsewhere(self, needs: Needs) -> Iterator[Case]:
-        """Yield more slices of a large problem: the included ones, and others all over it."""
+        """Yield more slices of a large problem: the included ones, and others spread over it."""
         if not self._cuts(needs):
             return
         tried = {self._part(needs, row) for row in self._anchors}
@@ -290,7 +290,7 @@ class Cases:
         yield from (self._slice(part) for part in parts if part not in tried)
 
     def include(self, case: Case) -> None:
-        """Try all further mistakes on another part of the problem, too: around its worst row."""
+        """Make the worst row of this part an anchor: all further mistakes are tried there, too."""
         there = np.full(self._counts.shape, -1)
         part = case.part
         if part.head is not None:
@@ -324,7 +324,7 @@ class Cases:
 
     @cached_property
     def _counts(self) -> Any:
-        """The count of wrong numbers of each row, (B, H, L); all NaN of a row count as one."""
+        """The number of wrong elements in each row, (B, H, L); all NaN of a row count as one."""
         total: Any = 0
         for name, one in self._question.outputs.items():
             if one.wrong is not None:
@@ -335,12 +335,12 @@ class Cases:
 
     @cached_property
     def _anchors(self) -> tuple[Row, Row]:
-        """The first wrong row and the one with most wrong elements."""
+        """The first wrong row, and the row with the most wrong elements."""
         first, worst = np.argmax(self._counts > 0), np.argmax(self._counts)
         return _row(self._counts, int(first)), _row(self._counts, int(worst))
 
     def _spread(self) -> Iterator[Row]:
-        """Yield a few of all rows, and more of the wrong rows."""
+        """Yield a few rows from all rows, and more from the wrong rows."""
         every, wrong = np.arange(self._counts.size), np.flatnonzero(self._counts)
         for rows, most in ((every, _OF_ALL), (wrong, _OF_WRONG)):
             places = np.linspace(0, rows.size - 1, min(rows.size, most)).round().astype(int)
@@ -362,7 +362,7 @@ class Cases:
         return Part(batch, head, (start, min(start + count, end)))
 
     def _span(self, batch: int | None, head: int | None, query: int) -> tuple[int, int]:
-        """Return the span of a query: before the first wrong one, up to the last, or behind it."""
+        """Return the span of queries before, among or behind the wrong ones that holds a query."""
         counts = self._counts if batch is None else self._counts[batch : batch + 1]
         counts = counts if head is None else counts[:, min(head, counts.shape[1] - 1)][:, None]
         wrong = np.flatnonzero(counts.any(axis=(0, 1)))

@@ -3,10 +3,10 @@
     inputs → turn → operands → product → scale → cap → bias → alibi → hide → softmax → after
     → mix → finish → output projection → behind → axes
 
-The engine computes the right answer and nothing else. Here every stage is a few lines on arrays
-(B, H, L, S), and a field of `Pipeline`. Rules and terms are functions of indices: a rule says
-whether query i of head h in batch entry b sees key j, a term what is added to that score. So
-a pipeline is always of the whole problem; `evaluate` follows it on any part that is asked for.
+The engine computes only the right answer. Here every stage is a field of `Pipeline`: a few lines on
+arrays (B, H, L, S). Rules and terms are functions of indices: a rule tells whether query i of head
+h in batch entry b sees key j, and a term gives the number that is added to that score. So a
+pipeline describes the whole problem; `evaluate` computes any part of it.
 """
 
 from __future__ import annotations
@@ -27,67 +27,67 @@ if TYPE_CHECKING:
     from attncli.problem.output import OutputProjection
     from attncli.problem.problem import Problem, Rope
 
-# A score below the first belongs to a hidden key: BERT masks with −10,000, others with the second.
+# A score below the first belongs to a hidden key: BERT writes −10,000, most others the second.
 LEAST_SEEN, USUAL_FILL = -1000.0, -1e9
 ORDER = ("scale", "cap", "bias", "alibi", "hide")
 Rule = Callable[[Run], Bools]
 Term = Callable[[Run], Array]
 Finish = Callable[[Run, Outputs], Outputs]
-# Rows (·, ·, n, D), their positions, and the rotary embedding in; rotated rows out.
+# From rows (·, ·, n, D), their positions and the rotary embedding to rotated rows.
 Turn = Callable[[Array, Array, "Rope"], Array]
 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What the files show; some mistakes depend on it."""
+    """Facts about the files that some mistakes depend on."""
 
     names: frozenset[str] = frozenset()  # the outputs that are judged
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    largest: float = FLOAT64.largest  # larger numbers overflow in the format of the files
-    resolution: float = 0.0  # the absolute tolerance: the files show no smaller differences
+    largest: float = FLOAT64.largest  # the largest number in the format of the files
+    resolution: float = 0.0  # the absolute tolerance: smaller differences cannot be seen
     fill: float = USUAL_FILL  # the score of hidden keys in a file of scores
     averaged: bool = False  # the weights are the mean of the heads
-    # Results for the whole problem that several mistakes share.
+    # Results for the whole problem, shared by several mistakes.
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pipeline:
-    """How a problem is solved, stage by stage. Arrays are of float64."""
+    """How a problem is solved, stage by stage. Arrays are float64."""
 
-    problem: Problem  # as it was posed: what is right, and the axes of the user
+    problem: Problem  # as it was posed, in the axes of the user
     query: Array  # (B, H, L, D)
     key: Array  # (B or 1, G, S, D)
     value: Array | None  # (B or 1, G, S, E)
-    # The batch entry and the head (B, H each) of an input that each head reads, if not its own.
+    # By input: the batch entry and the head that each head reads, (B, H) each, if not its own.
     places: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     rope: Rope | None = None
     query_positions: Array  # (B or 1, L)
     key_positions: Array  # (B or 1, S)
     turn: Turn  # how rows are rotated
-    turn_key: Turn | None = None  # how keys are, if otherwise
+    turn_key: Turn | None = None  # how keys are rotated, if not like queries
     operands: tuple[tuple[str, Stage], ...] = ()  # changes of an input before it is multiplied
     score: str = "dot"
     score_weight: Array | None = None
     score_vector: Array | None = None
     scale: Any = 1.0  # a number, or one for each head (H,)
     softcap: float | None = None
-    rules: Mapping[str, Rule] = field(default_factory=dict)  # who sees whom
-    terms: Mapping[str, Term] = field(default_factory=dict)  # what a step of that name adds
+    rules: Mapping[str, Rule] = field(default_factory=dict)  # which keys a query sees
+    terms: Mapping[str, Term] = field(default_factory=dict)  # by step: the added numbers
     order: tuple[str, ...] = ORDER  # the steps from the product to the scores
-    steps: Mapping[str, Stage] = field(default_factory=dict)  # steps that do something unusual
+    steps: Mapping[str, Stage] = field(default_factory=dict)  # steps that replace the usual ones
     fill: float = -np.inf  # the score of a hidden key
     sinks: Array | None = None  # (H,)
     softmax: Callable[[Run, Array], tuple[Array, Array]]  # scores to weights and lse (B, H, L)
-    after: tuple[Stage, ...] = ()  # changes of the weights before they meet the values
+    after: tuple[Stage, ...] = ()  # changes of the weights before they multiply the values
     mix: Callable[[Run, Array, Array], Array]  # weights and values to the context
     finish: tuple[Finish, ...] = ()  # changes of the outputs before the output projection
-    behind: tuple[Finish, ...] = ()  # changes of the outputs behind it
+    behind: tuple[Finish, ...] = ()  # changes of the outputs after the output projection
     output: OutputProjection | None = None
-    axes: Callable[[Problem, str, Array], Array]  # an output in the axes of the user
-    products: Precision | None = None  # the format of factors, if narrower than that of the files
-    codes: bool = False  # numbers were put into few codes, and those between into either one
-    in_turn: bool = False  # sums are made a term at a time, as a loop does
+    axes: Callable[[Problem, str, Array], Array]  # brings an output into the axes of the user
+    products: Precision | None = None  # the format of factors, if narrower than the files'
+    codes: bool = False  # numbers are rounded to few codes; a number halfway may go either way
+    in_turn: bool = False  # sums add one term at a time, as a loop does
     projected: Mapping[str, Any] | None = None  # the arguments of `attncli.project`, if used
     file: FileFacts
 
@@ -107,7 +107,7 @@ class Pipeline:
         return np.array(self.problem.visible.offsets)
 
     def but(self, **changes: Any) -> Pipeline:
-        """Return the pipeline with some stages exchanged."""
+        """Return the pipeline with other stages."""
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"no stage is called {', '.join(sorted(changes.keys() - _FIELDS))}")
         made = object.__new__(Pipeline)
@@ -115,16 +115,16 @@ class Pipeline:
         return made
 
     def with_rule(self, name: str, rule: Rule | None) -> Pipeline:
-        """Return the pipeline with another rule of that name, or without it."""
+        """Return the pipeline with this rule replaced or removed."""
         rules = {n: r for n, r in self.rules.items() if n != name}
         return self.but(rules=rules if rule is None else {**self.rules, name: rule})
 
     def with_term(self, name: str, term: Term) -> Pipeline:
-        """Return the pipeline with another term of that name."""
+        """Return the pipeline with this term added or replaced."""
         return self.but(terms={**self.terms, name: term})
 
     def with_step(self, name: str, step: Stage, before: str | None) -> Pipeline:
-        """Return the pipeline with one more step, or with an old one elsewhere."""
+        """Return the pipeline with a new step, or with a step replaced and moved."""
         return self.moved(name, before).but(steps={**self.steps, name: step})
 
     def moved(self, name: str, before: str | None) -> Pipeline:
@@ -163,7 +163,7 @@ def keys_of(lengths: Sequence[int] | Array) -> Rule:
 
 
 def table(array: Array) -> Callable[[Run], Array]:
-    """Return a rule or a term that is stated as an array (B or 1, H or 1, L or 1, S or 1)."""
+    """Return a rule or a term from an array (B or 1, H or 1, L or 1, S or 1)."""
     return lambda run: run.part.of(array)
 
 
@@ -186,7 +186,7 @@ def alibi(slopes: Array, offsets: Sequence[int] | Array) -> Term:
 
 
 def lengths_of(problem: Problem) -> tuple[int, ...]:
-    """Return how many real keys each batch entry has."""
+    """Return the number of real keys in each batch entry."""
     lengths = problem.visible.kv_lengths or problem.shape[3]
     return tuple(np.broadcast_to(lengths, problem.shape[0]).tolist())
 

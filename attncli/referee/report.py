@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest error of a number of the file: absolute + relative · |answer|."""
+    """The largest error that a number of the file may have: absolute + relative · |answer|."""
 
     absolute: float
     relative: float
     earned: bool  # derived from the errors of the textbook formula in the format of the file
     plain_error: float  # the largest absolute error of that formula
-    rms: float | None = None  # the most of the root mean square; None where any is allowed
+    rms: float | None = None  # the largest root mean square error allowed; None for any
 
     def allowed(self, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the tolerance of each element."""
@@ -38,10 +38,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Place:
-    """One element, and by how much it is off."""
+    """One element and its error."""
 
-    batch: int | None  # None where the problem has no such axis, as for the head
-    head: int | None
+    batch: int | None  # None if the problem has no batch axis
+    head: int | None  # None if the problem has no head axis
     query: int
     column: int | None  # the key, or the component of the context; None for the lse
     query_label: str | None
@@ -51,7 +51,7 @@ class Place:
     error: float  # absolute, or relative to the answer
 
     def text(self, output: str) -> str:
-        """Return where it is in an output: ``batch 0, head 2, query 3 (cat), column 5``."""
+        """Return its place in an output: ``batch 0, head 2, query 3 (cat), column 5``."""
         across = "key" if output in (*SQUARE, "dbias") else "column"
         row = "key" if output in ("dkey", "dvalue") else "query"
         axes: list[tuple[str, int | None, str | None]]
@@ -68,32 +68,32 @@ class Place:
 class Stretch:
     """A few queries whose errors are too large for their own numbers."""
 
-    batch: int | None  # None where the problem has no such axis, as for the head
-    head: int | None
-    queries: tuple[int, int]  # the first, and the one behind the last
-    rms: float  # root mean square of their errors; in 16-bit formats without the two worst rows
+    batch: int | None  # None if the problem has no batch axis
+    head: int | None  # None if the problem has no head axis
+    queries: tuple[int, int]  # the first, and the end (exclusive)
+    rms: float  # root mean square of their errors; in 16 bits without the two worst rows
     tolerance: Tolerance  # earned by these queries alone
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One output of the other implementation against the answer."""
+    """One output of the other implementation, compared with the answer."""
 
     name: str
     format: str  # of the numbers: float16, bfloat16, float32, float64, or ``4 digits``
     shape: tuple[int, ...]
-    expected_shape: tuple[int, ...]  # where the shapes differ, nothing else was measured
+    expected_shape: tuple[int, ...]  # if the shapes differ, nothing else was measured
     passed: bool
     shape_of: str | None = None  # the other output that has this shape, or ``mean weights``
     tolerance: Tolerance | None = None
-    largest: Place | None = None  # the largest absolute error; None where all elements agree
+    largest: Place | None = None  # the largest absolute error; None if all elements agree
     largest_relative: Place | None = None
-    rms: float = 0.0  # root mean square of all errors; infinite where one error is
+    rms: float = 0.0  # root mean square of all errors; infinite if one error is infinite
     elements: int = 0
     outside: int = 0  # the number of elements outside the tolerance
     nonfinite: int = 0  # the number of elements that are NaN or infinite by mistake
     nonfinite_rows: int = 0  # the number of rows with such elements
-    worst_rows: tuple[Place, ...] = ()  # the largest error of each, the worst first
+    worst_rows: tuple[Place, ...] = ()  # the largest error of each row, the worst row first
     stretch: Stretch | None = None  # queries that are wrong by themselves
 
     @property
@@ -106,9 +106,9 @@ class Verdict:
 class Cause:
     """Mistakes that make the numbers agree."""
 
-    conventions: tuple[Mistake, ...]  # one, or two that come together
-    options: tuple[str, ...] = ()  # with which attncli does the same, where there are any
-    outputs: tuple[str, ...]  # those that it explains
+    conventions: tuple[Mistake, ...]  # one mistake, or two together
+    options: tuple[str, ...] = ()  # options that reproduce it with attncli, if there are any
+    outputs: tuple[str, ...]  # the outputs that it explains
     error: float  # the largest absolute error that is left
     fails_at: str = ""  # a part of a large problem that it does not explain, if one was found
     right_there: bool = False  # the file is right in all parts where it fails
@@ -121,27 +121,27 @@ class Cause:
 
     @property
     def roughly(self) -> bool:
-        """Whether errors as large as unknown roundings are left."""
+        """Whether the error that is left is as large as roundings that are not known."""
         return any(mistake.roughly for mistake in self.conventions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Why the numbers differ, as far as it was found."""
+    """The reasons that were found why the numbers differ."""
 
     explanations: tuple[Cause, ...] = ()  # all explain the data equally
     apart: str = ""  # how to distinguish several explanations
     findings: tuple[str, ...] = ()  # sentences about where the errors are
-    scope: Literal["all", "slices"] = "all"  # slices: parts of a large problem were tried
-    tried: int = 0  # mistakes and pairs
+    scope: Literal["all", "slices"] = "all"  # slices: only parts of a large problem were tried
+    tried: int = 0  # the number of mistakes and pairs that were tried
     complete: bool = True  # False where the time limit came first
     too_large: tuple[str, ...] = ()  # mistakes that were not tried on a problem of this size
-    unexplained: tuple[str, ...] = ()  # wrong outputs without explanation, where others have one
-    # False where the output has no more independent numbers than a mistake has free parameters.
+    unexplained: tuple[str, ...] = ()  # wrong outputs without explanation, if others have one
+    # False if the output has no more independent numbers than a mistake has free parameters.
     tells: bool = True
 
     def __add__(self, other: Diagnosis) -> Diagnosis:
-        """Return what two searches found."""
+        """Return the results of two searches together."""
         return replace(
             self,
             explanations=self.explanations + other.explanations,
@@ -154,14 +154,14 @@ class Diagnosis:
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """The verdicts on the outputs, and the diagnosis. Printable; from `attncli.check`.
+    """The result of `attncli.check`: the verdicts on the outputs, and the diagnosis. Printable.
 
     Attributes
     ----------
     verdicts : tuple of Verdict
         One for each output.
     diagnosis : Diagnosis or None
-        None where everything passed, or no diagnosis was asked for.
+        None if everything passed, or no diagnosis was requested.
     unjudged : str
         A sentence about the queries that are not judged; empty where all are judged.
     """
@@ -182,7 +182,7 @@ class CheckReport:
         return self.passed
 
     def difference(self, name: str) -> npt.NDArray[np.float64]:
-        """Return file − answer, in the shape of both; 0 where both are the same infinity.
+        """Return file − answer, in their common shape; 0 where both are the same infinity.
 
         Raises
         ------
@@ -220,13 +220,13 @@ class CheckReport:
 
     @property
     def told_diagnosis(self) -> Diagnosis | None:
-        """The diagnosis; None where it explains nothing and a file seems to be another output."""
+        """The diagnosis; None if it explains nothing and a file seems to be another output."""
         found = self.diagnosis
         meant = any(verdict.shape_of for verdict in self.verdicts)
         return None if found is not None and meant and not found.explanations else found
 
     def __repr__(self) -> str:
-        """Name the outputs and what explains them; ``print(report)`` says it in words."""
+        """Name the outputs and the mistakes; ``print(report)`` says it in words."""
         words = ", ".join(f"{each.name} {each.word}" for each in self.verdicts)
         causes = self.diagnosis.explanations if self.diagnosis else ()
         found = f"; {' or '.join(cause.name for cause in causes)}" if causes else ""

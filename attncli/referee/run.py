@@ -1,4 +1,4 @@
-"""Follow a pipeline on a part of a problem, in some precision."""
+"""Evaluate a pipeline on a part of a problem, in a given precision."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
 
 Outputs = dict[str, Array]
-# The run, and the array that a stage changes, in; the changed array out.
+# From the run and an array to the changed array.
 Stage = Callable[["Run", Array], Array]
-# Products that are held at once while a sum is made term by term, and numbers that a `Memory`
+# How many products are held at once while a sum is made term by term; how many numbers a `Memory`
 # keeps before it forgets all of them.
 _AT_ONCE, _REMEMBERED = 2**18, 2**22
 _ROWS_AT_A_TIME = 256
@@ -58,7 +58,7 @@ WHOLE = Part()
 
 
 def by_query(pipe: Pipeline, heads: int, number_of: Callable[[Run], Array]) -> Array:
-    """Return a number of each query of some heads, (B, heads, L), made for a few at a time."""
+    """Return one number for each query, (B, heads, L), computed for a few queries at a time."""
     batch, _, queries, _ = pipe.shape
     numbers = np.empty((batch, heads, queries))
     for b, h, start in product(range(batch), range(heads), range(0, queries, _ROWS_AT_A_TIME)):
@@ -68,15 +68,15 @@ def by_query(pipe: Pipeline, heads: int, number_of: Callable[[Run], Array]) -> A
 
 
 class Memory:
-    """Results on one part in float64, which pipelines share."""
+    """Results on one part in float64 that pipelines share."""
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[tuple[object, ...], Any]] = {}
         self._numbers = 0
 
     def of(self, name: str, made_of: tuple[object, ...], make: Callable[[], Any]) -> Any:
-        """Return the result of a name and some objects, which is made once."""
-        # Arrays and functions are told apart by their ids, and kept alive.
+        """Return the result for a name and the objects it is made of; it is computed once."""
+        # Arrays and functions are identified by their ids, so they are kept alive.
         key = (name, *[each if type(each) in _BY_VALUE else id(each) for each in made_of])
         if key not in self._known:
             made = make()
@@ -98,7 +98,7 @@ def _mesh(shape: tuple[int, ...], part: Part) -> tuple[Ints, ...]:
 
 
 class Run:
-    """A pipeline followed on one part: what its stages are given."""
+    """A pipeline on one part of its problem: the argument of every stage."""
 
     def __init__(
         self, pipe: Pipeline, part: Part, precision: Precision, memory: Memory | None
@@ -110,36 +110,36 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of the scores."""
+        """The shape of the scores, (B, H, L, S)."""
         return self.b.size, self.h.size, self.i.size, self.j.size
 
     def by_entry(self, numbers: Sequence[int] | Array) -> Array:
-        """Return one number of each batch entry (B or 1,) as (B or 1, 1, 1, 1)."""
+        """Return one number for each batch entry, (B or 1,), as (B or 1, 1, 1, 1)."""
         return self.part.of(np.asarray(numbers)[:, None, None, None])
 
     def by_head(self, numbers: Array) -> Array:
-        """Return one number of each head (H,) as (1, H, 1, 1)."""
+        """Return one number for each head, (H,), as (1, H, 1, 1)."""
         return self.part.of(np.asarray(numbers)[None, :, None, None])
 
     def called(self, of_indices: Callable[[Run], Array]) -> Array:
-        """Return a function of indices on the part, computed once."""
+        """Return the values of a function of indices on the part, computed once."""
         made_of = of_indices, self.pipe.shape
         made: Array = self.memory.of("rule", made_of, lambda: np.array(of_indices(self)))
         return made
 
     @property
     def scale(self) -> Any:
-        """The scale of all scores, or of each head, (1, H, 1, 1)."""
+        """The scale: a number, or one for each head, (1, H, 1, 1)."""
         scale = self.pipe.scale
         return self.by_head(scale) if isinstance(scale, np.ndarray) else np.float64(scale)
 
     @property
     def seen(self) -> Bools:
-        """Which keys each query sees, every rule together."""
+        """The keys that each query sees under all rules."""
         return self.seen_by(*self.pipe.rules)
 
     def seen_by(self, *names: str) -> Bools:
-        """Return which keys some rules leave, broadcast to (B, H, L, S)."""
+        """Return the keys that each query sees under these rules, (B, H, L, S)."""
         if not names:
             return np.ones((1, 1, 1, 1), np.bool_)
         rules = [self.pipe.rules[name] for name in names]
@@ -151,7 +151,7 @@ class Run:
         return both
 
     def input(self, name: str) -> Array:
-        """Return a part of query, key or value; heads that all query heads share stand once."""
+        """Return the part of query, key or value; a head that all query heads share comes once."""
         array: Array = getattr(self.pipe, name)
         places = self.pipe.places.get(name)
         batch, head, rows = self.part.index
@@ -167,7 +167,7 @@ class Run:
         return array[:, :, rows] if name == "query" else array
 
     def operand(self, name: str) -> Array:
-        """Return query, key or value as it is multiplied: rotated, changed and rounded."""
+        """Return query, key or value, rotated, changed and rounded for the product."""
         pipe = self.pipe
         changes = [change for target, change in pipe.operands if target == name]
         scored = name != "value" and (pipe.rope is not None or pipe.score in ("cosine", "general"))
@@ -180,7 +180,7 @@ class Run:
         return made
 
     def positions(self, name: str) -> Array:
-        """Return where the queries or the keys of the part stand, (B or 1, 1, n)."""
+        """Return the positions of the part's queries or keys, (B or 1, 1, n)."""
         own = self.pipe.query_positions if name == "query" else self.pipe.key_positions
         own = own if len(own) == 1 else own[self.part.index[0]]
         return own[:, None, self.part.index[2] if name == "query" else slice(None)]
@@ -205,7 +205,7 @@ def evaluate(
     part: Part = WHOLE,
     precision: Precision = FLOAT64,
     *,
-    fold: bool = False,  # multiply the query with the scale, not the product: other roundings
+    fold: bool = False,  # multiply the query by the scale, not the product: it rounds otherwise
     memory: Memory | None = None,
 ) -> Outputs:
     """Return every output (B, H or 1, L, ·) of a part, rounded after every step."""
@@ -256,9 +256,9 @@ def _product(run: Run, *, fold: bool = False) -> Array:
 
 
 def together(left: Array, right: Array, *, in_turn: bool = False) -> Array:
-    """Return left · right (B, H, L, N) · (B or 1, G, N, M); as BLAS sums, or a term at a time."""
+    """Return left (B, H, L, N) · right (B or 1, G, N, M), by BLAS or term by term (``in_turn``)."""
     times = left.shape[1] // right.shape[1]
-    if times > 1:  # heads that share a right one are its rows together: nothing is repeated
+    if times > 1:  # the left heads that share a right head become rows of one product
         batch, heads, rows, terms = left.shape
         stacked = left.reshape(batch, heads // times, times * rows, terms)
         return together(stacked, right, in_turn=in_turn).reshape(batch, heads, rows, -1)
@@ -294,12 +294,12 @@ def _outputs(run: Run, stages: dict[str, Array]) -> Outputs:
 
 
 def mix(run: Run, weights: Array, value: Array) -> Array:
-    """Return weights times values."""
+    """Return weights · values."""
     return together(weights, value, in_turn=run.pipe.in_turn)
 
 
 def _projected(run: Run, context: Array) -> Array:
-    """Return the context behind its output projection, (B, 1, L, out); padded queries are 0."""
+    """Return the context after the output projection, (B, 1, L, out); padded queries are 0."""
     output, precision = run.pipe.output, run.precision
     if output is None or (rows := joined_heads(context)).shape[-1] != len(output.weight):
         return context  # a mistake that changes the width has no output
@@ -350,7 +350,7 @@ _STEPS: dict[str, Stage] = {"scale": _scale, "cap": _cap, "hide": _hide}
 
 
 def limited(array: Array, largest: float) -> Array:
-    """Return numbers with infinities for those that are too large for a format."""
+    """Return numbers, with infinity in the place of those too large for a format."""
     return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
 
 
@@ -370,11 +370,11 @@ def softmax_over(run: Run, scores: Array, axis: int = -1) -> tuple[Array, Array]
         total = np.add.reduce(share, axis, keepdims=True)
     if sinks is not None:
         total = total + np.exp(sink - shift)
-    # A total is 0, or at least 1: the exponential of the largest score.
+    # A total is 0, or at least 1: the largest score contributes exp(0).
     weights = np.divide(share, np.maximum(total, 1), out=share)
     if axis == -1:
         return weights, (np.log(total) + shift)[..., 0]
-    # Over another axis no query has a denominator of its own: report the usual lse.
+    # Over another axis, a query has no denominator of its own: return the usual lse.
     return weights, softmax_over(run, scores)[1]
 
 
@@ -394,7 +394,7 @@ def unit_rows(rows: Array) -> Array:
 
 
 def turned_inputs(pipe: Pipeline) -> Pipeline:
-    """Return a pipeline whose whole inputs are rotated already, and have no rotary embedding."""
+    """Return a pipeline without rotary embedding, whose inputs are rotated already."""
     if pipe.rope is None:
         return pipe
     plain = pipe.but(score="dot", score_weight=None, operands=(), places={})

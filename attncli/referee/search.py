@@ -1,4 +1,4 @@
-"""Find the mistakes that explain a difference: single ones, those read off the numbers, pairs.
+"""Find the mistakes that explain a difference: single mistakes, fits, and pairs of mistakes.
 
 The search is bounded by work, not by the clock: evaluating a score costs one unit, and a time limit
 is a number of units. So identical calls try the same mistakes and give the same names.
@@ -43,34 +43,34 @@ if TYPE_CHECKING:
 
 Group = tuple["Mistake", ...]
 Found = list[tuple[Fit, Group]]
-# An explanation is as good as the best one if it leaves at most this many times its error.
+# An explanation is as good as the best one if its error is at most this many times as large.
 _EQUALLY_GOOD = 1.5
-# Errors below this share of the tolerance count as none, in 16 bits and in wider formats.
+# Errors below this share of the tolerance count as 0, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
 # A fit is preferred to a known mistake if it leaves at most this share of its error.
 _CLEARER = 0.5
-# After this share of the work on single mistakes, the fits come first.
+# After single mistakes have taken this share of the work, the fits come first.
 _SOON = 0.3
 # An explanation is tried in this many parts of a large problem, even after the time limit.
 _ALWAYS_TRIED = 8
-# Units of work for each number of query or key that a mistake changes, and for each score that a
-# fit reads.
+# Units of work: for each number of query and key that a mistake changes; for each score that a fit
+# reads.
 _OF_AN_INPUT, _OF_A_FIT = 0.01, 4.0
-# A window, or a sequence that is cut short, looks like a block that is lost.
+# A window or a sequence that is cut short looks like a lost block.
 _LIKE_BLOCKS = {stages.WINDOW, stages.SEGMENTS}
-# Beside mistakes whose names end so, a scale is fitted.
+# For mistakes whose names have these endings, a scale is fitted in addition.
 _BESIDE_A_SCALE = ("_ignored", "_missing", "_inverted", "causal_top_left", "causal_bottom_right")
-# Bytes of the largest array from which glibc learns to keep freed memory.
+# The bytes of the largest array after which glibc keeps freed memory: its limit is 32 MiB.
 _MEMORY = 2**25 - 2**16
 
 
 def needs_of(group: Group) -> frozenset[str]:
-    """Return the axes that must be whole for a group."""
+    """Return the axes that the mistakes of a group need whole."""
     return frozenset().union(*(mistake.needs for mistake in group))
 
 
 def follow(pipe: Pipeline, group: Group) -> Pipeline | None:
-    """Return the pipeline with all mistakes of a group, or None."""
+    """Return the pipeline with all mistakes of a group; None if one makes no sense for it."""
     made: Pipeline | None = pipe
     for mistake in group:
         made = None if made is None else mistake.change(made)
@@ -97,8 +97,8 @@ class Search:
         self.tells = True  # False where a fit has more parameters than the files have numbers
         self._pipes: dict[Group, Pipeline | None] = {}
         self._looks: dict[Mistake, Fitting] = {}
-        # glibc gives large arrays back to the system, which takes a third of a search's time. After
-        # this one it keeps them.
+        # glibc returns large freed arrays to the system, which takes a third of a search's time.
+        # After this array was freed, it keeps them.
         np.empty(_MEMORY, np.uint8)
 
     def run(self, *, pairs: bool = True) -> Diagnosis:
@@ -107,7 +107,7 @@ class Search:
         return Diagnosis(explanations=causes, tried=self.tried, complete=self.complete)
 
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
-        """Return the best causes that hold in all parts of the problem, or else the best ones."""
+        """Return the best causes that hold in all parts of the problem, or else the best causes."""
         first: tuple[Cause, ...] = ()
         for found in self._explained(pairs=pairs):
             of_part: tuple[Cause, ...] = ()
@@ -118,7 +118,7 @@ class Search:
                     return whole
                 first = first or causes
                 of_part = of_part or tuple(cause for cause in causes if cause.right_there)
-            if of_part:  # the rest is right: only a fit can say more
+            if of_part:  # the file is right elsewhere: only a fit can say more
                 fitted = self._in_turn(self._fitted)
                 more = (tuple(one for one in causes if not one.fails_at) for causes in fitted)
                 return next(filter(None, more), of_part)
@@ -129,7 +129,7 @@ class Search:
         if one and all(map(_of_kernels, one)):
             one = one + [item for item in self._fitted if item[1][0].stage in _LIKE_BLOCKS]
         yield self._clearer(one) or one
-        if self._only_nan:  # where all other numbers are right
+        if self._only_nan:
             return
         # From here on, nothing was found that is true everywhere.
         if not one and self._is_settled(self._fitted):
@@ -142,14 +142,14 @@ class Search:
 
     @cached_property
     def _only_nan(self) -> bool:
-        """Whether every wrong number is NaN, which nothing can be fitted to."""
+        """Whether every wrong number is NaN: then nothing can be fitted."""
         outputs = self.question.outputs
         return bool(self.question.comparable) and all(
             np.isnan(found[outputs[name].wrong]).all()
             for name, found in self.question.comparable.items()
         )
 
-    # Which of several explanations are told.
+    # The choice among several explanations.
 
     def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
         while found:
@@ -158,7 +158,7 @@ class Search:
             found = [item for item in found if item not in best]
 
     def _best_of(self, found: Found) -> Found:
-        """Return those about as good as the best, without variants of simpler ones."""
+        """Return the explanations about as good as the best, without variants of simpler ones."""
         rounding = _ROUNDING_OF_SHORT if self.question.short else _ROUNDING
 
         def as_good(rms: float, least: float) -> bool:
@@ -178,7 +178,7 @@ class Search:
         return sorted((i for i in own if as_good(i[0].rms, own[0][0].rms)), key=_of_kernels)
 
     def _clearer(self, found: Found) -> Found:
-        """Return the fits that leave far less than what was found, which 16 bits may tolerate."""
+        """Return the fits that are far better than ``found``, which 16 bits may let pass."""
         only_rounds = all(one.stage.only_rounds for _, group in found for one in group)
         if not found or not (only_rounds or self.question.short):
             return []
@@ -186,13 +186,13 @@ class Search:
         return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
 
     def _is_settled(self, fitted: Found) -> bool:
-        """Return whether a fit leaves only rounding; two mistakes may explain another scale."""
+        """Return whether a fit leaves only rounding; not for a scale, which a pair may explain."""
         scaled = any(one.stage.like_a_scale for _, group in fitted for one in group)
         return not scaled and any(self._leaves_only_rounding(group) for _, group in fitted)
 
     def _leaves_only_rounding(self, group: Group) -> bool:
         fails_at, right_there = self._try_elsewhere(group)
-        # Within a tolerance that is given, another group may fit better.
+        # Within a tolerance given by the user, another group may fit better.
         return self.question.earned and (not fails_at or right_there)
 
     # Candidates.
@@ -220,7 +220,7 @@ class Search:
 
     @property
     def too_large(self) -> tuple[str, ...]:
-        """The mistakes that need more of the problem at once than can be evaluated."""
+        """The mistakes that need a larger part of the problem than can be evaluated."""
         problem, able = self.question.problem, set(self._able)
         return tuple(
             one.name for one in self._concerned if one not in able and not one.stage.absent(problem)
@@ -249,7 +249,7 @@ class Search:
         return self._explain(self._cheapest_first(late), BITS_FOR_ONE)
 
     def _pairs(self, *, like_a_scale: bool) -> list[Group]:
-        """Return the pairs to try; with ``like_a_scale`` those that may make another scale."""
+        """Return the pairs to try; with ``like_a_scale`` those that may amount to another scale."""
         case, right = self.cases.of(frozenset())[0], self.question.pipe
         if not any(np.isfinite(file).any() for file in case.files.values()):
             return []  # many pairs make only NaN
@@ -316,10 +316,10 @@ class Search:
     # Trying.
 
     def _pipe(self, group: Group) -> Pipeline | None:
-        """Return the pipeline of a group, or None; those of single mistakes are remembered."""
+        """Return the pipeline of a group, or None; it is remembered for single mistakes."""
         if len(group) == 1:
             if group not in self._pipes:
-                # Mistakes change the inputs of the whole problem, however small its slices are.
+                # A mistake changes the inputs of the whole problem, even if slices are small.
                 right = self.question.pipe
                 self.work.spend(_OF_AN_INPUT * (right.query.size + right.key.size))
                 self._pipes[group] = follow(right, group)
@@ -328,7 +328,7 @@ class Search:
         return None if first is None else follow(first, group[1:])
 
     def _explain(self, groups: Iterable[Group], bits: float, *, until: float = math.inf) -> Found:
-        """Return the groups that explain the files, until so much work is spent."""
+        """Return the groups that explain the files; stop when the work reaches ``until``."""
         found: Found = []
         for group in groups:
             if self.work.over:
@@ -342,7 +342,7 @@ class Search:
         return found
 
     def _try(self, group: Group, bits: float) -> Fit | None:
-        """Return how well a group explains the files; None where it does not, or by chance."""
+        """Return how well a group explains the files; None if it does not, or only by chance."""
         needs = needs_of(group)
         cases = self.cases.of(needs)
         if not self._can(group) or (pipe := self._pipe(group)) is None:
@@ -350,9 +350,9 @@ class Search:
         if any(case.evaluable for case in cases) and math.prod(pipe.shape) > MOST_CELLS * max(
             1, math.prod(self.question.problem.shape) // cases[0].cells
         ):
-            return None  # far more scores: keys in the place of a query
+            return None  # the mistake makes far more scores: keys stand in the place of a query
         self.tried += 1
-        # A fit to a part says nothing about a smaller part.
+        # What was fitted to one part is not true of a smaller part.
         of_part = any(one in self._looks and self._looks[one].of_part for one in group)
         probe = None if of_part else self.cases.probe(needs)
         if probe is not None and not may_explain(probe, pipe):
@@ -363,7 +363,7 @@ class Search:
         if not evidence.tells(cases, pipe, sum(one.free for one in group)):
             self.tells = False
             return None
-        # Of thousands of mistakes, one makes the few numbers that are free to differ.
+        # Among thousands of mistakes, one makes any few independent numbers by chance.
         careful = self.cases.by_part or any(one.stage.late for one in group)
         evident = evidence.is_evident(
             cases, pipe, found, bits, choice=group[0].choice, careful=careful
@@ -371,7 +371,7 @@ class Search:
         return found if evident else None
 
     def _needs_all(self, group: Group, cases: Sequence[Case], pipe: Pipeline) -> bool:
-        """Return whether no mistake of a pair explains the files as well by itself."""
+        """Return whether each mistake of a pair is needed to explain the files."""
         if len(group) == 1:
             return True
         if self.question.short:
@@ -397,7 +397,7 @@ class Search:
         )
 
     def _try_elsewhere(self, group: Group) -> tuple[str, bool]:
-        """Return a part that a group does not explain, and whether the file is right there."""
+        """Return a part that the group does not explain, and whether the file is right there."""
         first = ""
         pipe, right = self._pipe(group), self.question.pipe
         for number, case in enumerate(self.cases.elsewhere(needs_of(group))):
@@ -407,13 +407,13 @@ class Search:
             if own is None or agrees(case, own):
                 continue
             first = first or case.place
-            self.cases.include(case)  # all others are tried there from now on
+            self.cases.include(case)  # all other groups are tried there from now on
             if not agrees(case, right):
                 return case.place, False
         return first, bool(first)
 
     def _read_again(self, case: Case, group: Group) -> Pipeline | None:
-        """Return the pipeline of the same fit to another part, if it is of a part alone."""
+        """Fit another part anew, if the fit is of one part only, and return its pipeline."""
         fitting = self._looks.get(group[0]) if len(group) == 1 else None
         if fitting is None or not fitting.of_part:
             return None

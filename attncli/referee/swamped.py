@@ -1,7 +1,7 @@
-"""Queries all of whose keys have a bias that stands for a mask: they are not judged.
+"""Queries that are not judged: all their keys have a huge bias, which stands for a mask.
 
-A bias of −1e9 takes the digits of the scores: in float32 the numbers near 1e9 are 64 apart. So the
-weights of such a row are rounding errors, which would make the tolerance of the whole file.
+A bias of −1e9 swallows the digits of the scores: in float32 the numbers near 1e9 are 64 apart. So
+the weights of such a row are rounding errors, which would widen the tolerance of the whole file.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Bools, File
     from attncli.referee.run import Run
 
-# If neighbouring numbers are farther apart than this, scores carry no information.
+# Scores carry no information if neighbouring numbers of the format are farther apart than this.
 _TOO_FAR = 0.5
-# The outputs that do not contain the bias.
+# The outputs that are computed before the bias is added.
 _BEFORE = ("raw", "capped")
 
 
 def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None:
-    """Return the queries all of whose keys have such a bias, (B or 1, H or 1, L or 1), or None."""
+    """Return the queries that are not judged, (B or 1, H or 1, L or 1); None if all are judged."""
     names = [name for name in files if name not in _BEFORE]
     if problem.bias is None or not names:
         return None
@@ -64,7 +64,7 @@ def _highest_seen(problem: Problem) -> Array:
 
 
 def without(problem: Problem, swamped: Bools) -> tuple[Problem, str]:
-    """Return the problem with these queries fully masked, and a sentence that says why."""
+    """Return the problem with these queries fully masked, and a sentence for the user."""
     everywhere = np.broadcast_to(swamped, problem.shape[:3])
     some = int(np.count_nonzero(everywhere))
     are = "is" if some == 1 else "are"
@@ -78,7 +78,7 @@ def without(problem: Problem, swamped: Bools) -> tuple[Problem, str]:
 def with_the_answer(
     problem: Problem, files: Mapping[str, File], answers: Mapping[str, Any], swamped: Bools
 ) -> dict[str, File]:
-    """Return the files with the answer in the rows of these queries."""
+    """Return the files in which the rows of these queries hold the answer."""
     made = dict(files)
     for name, file in files.items():
         if name in _BEFORE or file.values.shape != answers[name].shape:

@@ -1,16 +1,16 @@
-"""The tolerance that an output earns: how large the errors of a correct computation may be.
+"""The tolerance of an output: how large the errors of a correct computation may be.
 
-One right way to compute attention is the textbook formula (Q·Kᵀ, softmax, ·V), with every
-intermediate result stored in the format of the file. Its errors against float64 are measured on
-the problem at hand. A file passes if
+The textbook formula (Q·Kᵀ, softmax, ·V) is a correct computation. It is run on the problem at hand,
+with every intermediate result stored in the format of the file, and its errors against float64 are
+measured. A file passes if
 
 - each element is within `FACTOR` times the largest error of the formula, plus two units in the last
   place of a typical element and four of its own, and
 - the root mean square of all errors is within `_RMS_FACTOR` times that of the formula.
 
-The first rule is that of FlashAttention's tests, which take a factor of 2. The largest of many
-errors is a matter of luck, so the factor here is larger. The second rule is stricter: in 16 bits
-the first one would let a lost key pass.
+The first rule comes from FlashAttention's tests, with a factor of 2. The largest of many errors is
+a matter of luck, so the factor here is larger. The second rule is stricter: in 16 bits the first
+one would let a lost key pass.
 
 A huge element (a score with a bias of −1e9) is rounded by a huge amount. So the rounding of the
 element itself does not count as an error of the formula.
@@ -18,7 +18,7 @@ element itself does not count as an error of the formula.
 The formula may be exact by luck, for example on whole numbers. So outputs in float32 and float64
 are also computed with random errors in every score and rotary angle, as large as one rounding.
 
-Of a large problem a few parts are measured, and the parts around rows that look wrong.
+In a large problem, only a few parts are measured, and the parts around rows that look wrong.
 
 References
 ----------
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 FACTOR = 6.0
 _RMS_FACTOR = 3.0
-# Products of each part of a large problem that is measured, and the number of parts.
+# In a large problem: how many products a measured part has, and how many parts are measured.
 _PART_PRODUCTS, _PARTS = 2**18, 12
-# Random errors of each kind that are tried: the first has the same sign everywhere.
+# How many random errors of each kind are tried; the first has the same sign everywhere.
 _TRIES = 3
-# How far a rotary frequency, base ** (−2p/D), may be off, in units in the last place.
+# The largest error of a rotary frequency, base ** (−2p/D), in units in the last place.
 _FREQUENCY = 6.0
-# The random errors of float64 are tried this large, and scaled down: its own roundings are smaller.
+# For float64, random errors of this size are tried and scaled down: real ones are too small.
 _TRIED_EPS = 2.0**-36
 
 
@@ -78,8 +78,8 @@ class Plain(NamedTuple):
 
 
 def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
-    """Return the tolerance of a file: its format, its printed digits, the formula's errors."""
-    # The root mean square of a few rows is itself uncertain.
+    """Return the tolerance of a file, from its format, printed digits and the formula's errors."""
+    # The root mean square of few rows is uncertain, so it gets a larger factor.
     rms = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1))) * plain.rms
     stored = 0.5 * precision.eps * plain.rms_answer
     summed = 4 * min(precision.eps, PRECISIONS["float32"].eps) * plain.size
@@ -99,7 +99,7 @@ def plain_errors_of(
     places: Sequence[Place] = (),
     inputs: Precision | None = None,  # the format of 16-bit inputs
 ) -> dict[str, Plain]:
-    """Return the errors of the textbook formula; of a large problem also at some places."""
+    """Return the errors of the textbook formula; ``places`` are measured in a large problem."""
     pipe = pipeline_of(problem)
     total = dict.fromkeys(precisions, Plain())
     for part in dict.fromkeys(_parts(problem, places)):
@@ -109,7 +109,7 @@ def plain_errors_of(
 
 
 def _parts(problem: Problem, places: Sequence[Place]) -> Iterator[Part]:
-    """Yield the parts to measure: the whole of a small problem, or some parts of a large one."""
+    """Yield the parts to measure: all of a small problem, or a few parts of a large one."""
     batch, heads, queries, keys = problem.shape
     if math.prod(problem.shape) <= _PART_PRODUCTS:
         yield WHOLE
@@ -130,10 +130,10 @@ def plain_errors(
     pipe: Pipeline,
     part: Part,
     precisions: Mapping[str, Precision],
-    exact: Outputs | None = None,  # the outputs in float64, if they are known
+    exact: Outputs | None = None,  # the outputs in float64, if known
     inputs: Precision | None = None,
 ) -> dict[str, Plain]:
-    """Return the errors that a pipeline makes on a part when every step is rounded."""
+    """Return the errors of a pipeline on a part when every step is rounded."""
     exact = evaluate(pipe, part) if exact is None else exact
     run = Run(pipe, part, FLOAT64, None)
     made = {each: _rounded(run, each, exact) for each in set(precisions.values())}
@@ -150,9 +150,9 @@ def plain_errors(
 
 
 def _rounded(run: Run, precision: Precision, exact: Outputs) -> list[Outputs]:
-    """Return the outputs in a format: in several orders of the steps, and with random errors."""
+    """Return outputs in a format, for several orders of the steps and random errors."""
     pipe, part = run.pipe, run.part
-    if math.isfinite(pipe.fill):  # the lowest number of a format replaces a lower one
+    if math.isfinite(pipe.fill):  # no number is lower than the lowest of the format
         pipe = pipe.but(fill=max(pipe.fill, -precision.largest))
     single = PRECISIONS["float32"]
     tried = precision if precision.short else single
@@ -181,7 +181,7 @@ def _nearer(made: Outputs, exact: Outputs, share: float) -> Outputs:
 
 
 def disturbed(pipe: Pipeline, eps: float, seed: int) -> Pipeline:
-    """Return a pipeline whose scores and rotary angles err by up to a share of their size."""
+    """Return a pipeline with random relative errors up to eps in scores and rotary angles."""
     random = np.random.default_rng(seed)
 
     def draw(shape: tuple[int, ...]) -> Array:
@@ -213,7 +213,7 @@ def disturbed(pipe: Pipeline, eps: float, seed: int) -> Pipeline:
 
 
 def _of_short_queries(run: Run, inputs: Precision) -> Iterator[Outputs]:
-    """Yield outputs of queries that are stored in 16 bits once more, as kernels scale them."""
+    """Yield outputs for scaled queries that are rounded to 16 bits again, as in some kernels."""
     for seed in range(_TRIES):
         random = np.random.default_rng(seed)
 
@@ -237,22 +237,22 @@ def _finite(array: Array) -> Array:
 
 
 def finite_in_both(found: Array, made: Array) -> tuple[Array, Array]:
-    """Return the numbers of two arrays of one shape that are finite in both, (N,) each."""
+    """Return the numbers that are finite in both of two arrays of one shape, (N,) each."""
     both = np.isfinite(found) & np.isfinite(made)
     return (found.ravel(), made.ravel()) if both.all() else (found[both], made[both])
 
 
 def root_mean_square(numbers: Array) -> float:
-    """Return the root of the mean square of finite numbers; 0 of none."""
+    """Return the root mean square of finite numbers; 0 if there are none."""
     peak = float(np.maximum.reduce(np.abs(numbers), axis=None, initial=0))
     if peak == 0:
         return 0.0
-    # Divided by the largest first, so that no square overflows.
+    # Divide by the largest number first, so that no square overflows.
     total = float(np.add.reduce(np.square(numbers / peak), axis=None))
     return peak * math.sqrt(total / numbers.size)
 
 
-# A sum is rounded by the size of its terms, which may cancel.
+# The rounding error of a sum depends on the size of its terms, which may cancel.
 
 
 def _typical_size(run: Run, exact: Outputs, name: str) -> float:
@@ -264,22 +264,22 @@ def _typical_size(run: Run, exact: Outputs, name: str) -> float:
     sizes = _finite(sizes)
     if not sizes.size:
         return 0.0
-    if name == "lse":  # the logarithm of a sum near 1 has the error of the sum
+    if name == "lse":  # near 1, the logarithm of a sum has the same error as the sum
         return max(1.0, float(sizes.max()))
-    # A bias makes single scores huge.
+    # The median: a bias makes single scores huge.
     return float(np.median(sizes) if name in SCORE_STAGES else sizes.max())
 
 
 def _product_sizes(run: Run) -> Array:
-    """Return the scaled sum of |q · k| over the terms of each product, (B, H, L, S)."""
+    """Return the scaled sum of the absolute terms of each product Q·Kᵀ, (B, H, L, S)."""
     query, key = (np.abs(run.input(name)) for name in ("query", "key"))
     return np.asarray(np.abs(run.scale) * together(query, key.swapaxes(-1, -2)))
 
 
 def _alibi_sizes(run: Run) -> Array | float:
-    """Return the largest size of the terms of a causal ALiBi."""
+    """Return the largest absolute ALiBi term of a causal problem, in any common form."""
     # slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by one number for
-    # all keys of a query, so they make the same weights.
+    # all keys of a query, so the weights are the same.
     slopes = run.pipe.problem.alibi_slopes
     if slopes is None or not run.pipe.problem.visible.causal or len(slopes) < run.h.size:
         return 0.0
@@ -288,7 +288,7 @@ def _alibi_sizes(run: Run) -> Array | float:
 
 
 def _context_sizes(run: Run, weights: Array) -> Array:
-    """Return the sum of |w · v| over the terms of each context, behind the output projection."""
+    """Return the sum of the absolute terms of each context, after the output projection."""
     with np.errstate(invalid="ignore"):  # mistakes may make weights infinite
         sizes = together(np.abs(weights), np.abs(run.input("value")))
     output = run.pipe.output

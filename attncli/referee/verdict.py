@@ -1,4 +1,4 @@
-"""Compare files with the answers: how far numbers are off, where, and what is tolerated."""
+"""Compare files with the answers: how large the errors are, where, and whether they pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array, Bools, File, Precision
 
 _WORST_ROWS = 5
-# If at most this share is outside the tolerance, elements inside it may be wrong, too.
+# If at most this share of the elements is outside the tolerance, others may be wrong, too.
 _FEW = 0.05
 
 
@@ -34,20 +34,20 @@ def canonical(problem: Problem, name: str, array: Array) -> Array:
         return problem.layout.broadcastable(array)
     if name in GRADIENTS:
         return problem.layout.split(array, getattr(problem, GRADIENTS[name]).shape[1], name)
-    if name == "context":  # behind an output projection there is one head
+    if name == "context":  # after an output projection there is one head
         return problem.layout.split(array, heads if problem.output is None else 1, name)
     return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
 
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """The errors of one output, and the tolerance of each and of all together."""
+    """The errors of one output, and its tolerance."""
 
     found: Array
     answer: Array
     tolerance: Tolerance
     stretch: Stretch | None = None  # queries that are wrong by themselves
-    limits: Array | None = None  # where there is a stretch: the largest error of each row
+    limits: Array | None = None  # if there is a stretch: the largest error allowed in each row
 
     @cached_property
     def error(self) -> Array:
@@ -61,7 +61,7 @@ class Errors:
 
     @cached_property
     def outside(self) -> Bools:
-        """Which elements lie outside the tolerance."""
+        """The elements outside the tolerance."""
         far: Bools = self.error > self.tolerance.allowed(self.answer)
         return far
 
@@ -82,11 +82,11 @@ class Errors:
 
     @cached_property
     def wrong(self) -> Bools:
-        """Which elements are wrong."""
+        """The wrong elements."""
         wrong = self.outside
-        # Few elements are outside, but the root mean square is too large: what errs by more than
-        # that is wrong, too. The rounding of large numbers is allowed beside it, unless no element
-        # is wrong then.
+        # If few elements are outside, but the rms is too large, elements whose error is above the
+        # allowed rms are wrong, too. Large numbers may err by their rounding in addition, unless no
+        # element would be wrong then.
         together = self.few_outside and self._too_large_together
         for limits in (self.limits, np.float64(self.tolerance.rms) if together else None):
             if limits is not None:
@@ -103,16 +103,16 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One output: the file beside the answer."""
+    """One output: the file, the answer and the errors."""
 
     file: File
     answer: Array  # in the axes of the user; the file may have another shape
-    tolerance: Tolerance  # earned by the right answer, or given
-    errors: Errors | None  # (B, H, L, ·); None where file and answer have different shapes
+    tolerance: Tolerance  # measured on this problem, or given by the user
+    errors: Errors | None  # (B, H, L, ·); None if file and answer have different shapes
 
     @property
     def wrong(self) -> Bools | None:
-        """Which elements are wrong, (B, H, L, ·); None where the shapes differ."""
+        """The wrong elements, (B, H, L, ·); None if the shapes differ."""
         return None if self.errors is None else self.errors.wrong
 
 
@@ -123,7 +123,7 @@ def compare(
     given: Mapping[str, Tolerance],
     inputs: Precision | None = None,
 ) -> dict[str, Judged]:
-    """Compare each file within the tolerance given for it, or else within the one it earns."""
+    """Compare each file within the tolerance given for it, or else within a measured one."""
     precisions = {name: file.precision for name, file in files.items()}
 
     def judged_with(places: Sequence[Place]) -> dict[str, Judged]:
@@ -148,7 +148,7 @@ def compare(
 
 
 def judged(problem: Problem, name: str, file: File, answer: Array, tolerance: Tolerance) -> Judged:
-    """Return a file beside its answer."""
+    """Return a file with its answer and its errors."""
     errors = None
     if file.values.shape == answer.shape:
         found, right = (canonical(problem, name, each) for each in (file.values, answer))

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-# Explanations, and names of mistakes that were not tried, that a report shows; JSON has all.
+# How many explanations, and names of mistakes not tried, a report shows; JSON has all of them.
 _SHOWN = 5
 
 
 def report_lines(report: CheckReport) -> Iterator[str]:
-    """Yield the whole report: verdicts, diagnosis, and the numbers that they rest on."""
+    """Yield the whole report: verdicts, diagnosis and measured numbers."""
     diagnosis = report.told_diagnosis
     behind = {}
     for verdict in report.verdicts:
@@ -77,7 +77,7 @@ def _verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
         numbers = f"file {place.found:.7g}, answer {place.answer:.7g}"
         yield f"  largest error {error} ({numbers}) at {where}"
     relative = verdict.largest_relative
-    # Beside an answer near 0 it says little; NaN has been told of.
+    # Near an answer of 0, a relative error says little; NaN has been reported above.
     if relative is not None and math.isfinite(relative.error) and not verdict.passed:
         where = relative.text(verdict.name)
         yield f"  largest relative error {relative.error:.3g} at {where}"
@@ -106,9 +106,9 @@ def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _deciding_line(verdict: Verdict, tolerance: Tolerance) -> str:
-    """Return the root mean square and the share of wrong elements; what fails stands first."""
+    """Return the rms and the share of wrong elements, first the one that fails."""
     share = 100 * verdict.outside / verdict.elements
-    if verdict.outside < verdict.elements:  # it is 100 only where nothing is missing
+    if verdict.outside < verdict.elements:  # no rounding to 100 % if some element is right
         share = min(share, 99.9)
     rms = f"{verdict.rms:.3g}" if math.isfinite(verdict.rms) else "not finite"
     most = "" if tolerance.rms is None else f" (at most {tolerance.rms:.3g})"

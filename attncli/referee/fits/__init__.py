@@ -1,4 +1,4 @@
-"""Mistakes that are read off the numbers of the files: numbers, counts of keys, places, shapes."""
+"""Fits: mistakes whose parameters are read off the files: numbers, counts, places, shapes."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How often each key counts in a row, read off weights or a context.
+"""Read off weights or a context how often each key counts in a row.
 
-Where key j counts c_j times, every number of the context is Σ_j c_j e_ij v_je / Σ_j c_j e_ij with
+If key j counts c_j times, every number of the context is Σ_j c_j e_ij v_je / Σ_j c_j e_ij with
 e = exp(scores), so that
 
     Σ_j c_j e_ij (v_je − c_ie) = 0
 
-for each query i and column e: equations that are linear in the counts, far more of them than there
-are keys. Where the file shows the weights themselves, or values that tell them, each row has counts
+for each query i and column e. These equations are linear in the counts, and there are far more of
+them than keys. If the file shows the weights, or the context determines them, each row has counts
 of its own: a mask, or dropout.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
 
 _MOST_KEYS, _MOST_COUNTS = 1024, 64
-# So many equations for each key or page, at least.
+# At least this many equations are needed for each key or page.
 EQUATIONS = 2
-# A key determines its count if its coefficients are larger than so many errors, and than a share of
-# the largest; how near to a whole number a count must be.
+# The equations determine a count if its coefficients are above this many errors and (_LOSS) this
+# share of the largest coefficients. A count may differ from a whole number by at most _NEAR.
 _TELLING, _NEAR, _LOSS = 30.0, 0.1, 1e-6
-# A context determines its weights if the singular values of the values differ by no more. Weights
-# below this share of the tolerance count as 0.
+# A context determines its weights if the smallest singular value of the values is above this share
+# of the largest. Weights below 1/32 of the tolerance count as 0.
 _DEPENDENT, _NOTHING = 1e-3, 1 / 32
 # The fewest weights that another mask must explain.
 _LEAST_WEIGHTS = 4
@@ -45,7 +45,7 @@ _LEAST_WEIGHTS = 4
 _LEAST_SHARE = 1e-3
 
 
-# The same counts in all rows.
+# Counts that are the same in all rows.
 
 
 def counted_keys(case: Case) -> Mistake | None:
@@ -67,7 +67,7 @@ def counted_keys(case: Case) -> Mistake | None:
 
 
 def _counts(case: Case) -> Ints | None:
-    """Return how often each key counts, and last the sink, (S + 1,); None if the file hides it."""
+    """Return how often each key counts, and the sink last, (S + 1,); None if it cannot be told."""
     if shown_by(case) is None or case.problem.shape[3] > _MOST_KEYS:
         return None
     rows, weights, sinks = Rows(case), case.right["weights"], case.pipe.sinks
@@ -98,7 +98,8 @@ def _products(shares: Array, value: Array, file: Array) -> Array:
 
 def whole_counts(products: Array, error: float, usual: Array | None = None) -> Ints | None:
     """Return the whole numbers (n,) that solve linear equations; None where none do."""
-    # Products are of what two counts are multiplied with. Most counts that are usually 1 are so.
+    # Products are sums, over the equations, of the coefficients of two counts. Counts are only
+    # determined up to a factor: most of the usual ones are 1.
     usual = np.ones(len(products), np.bool_) if usual is None else usual
     lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
     telling = lengths > max(_TELLING * error, _LOSS * float(lengths.max()))
@@ -127,21 +128,21 @@ def _words(counts: Array) -> str:
     return " and ".join(words) or "each key counts once"
 
 
-# Weights that a file shows: its own, or the only ones that give its context.
+# Weights that a file shows: a file of weights, or a context that determines them.
 
 
 class _Shown(NamedTuple):
-    """Weights read off a file, (B, H, L, S), and the least one that can be told from 0."""
+    """Weights read off a file, (B, H, L, S), and the smallest one that is not taken for 0."""
 
     weights: Array
     least: float
 
     def zero(self, expected: Array) -> Bools:
-        """Return which weights are 0 that should not be."""
+        """Return which weights are 0, but should not be."""
         return np.asarray((expected > self.least) & (np.abs(self.weights) <= expected / 2))
 
     def signs(self, expected: Array) -> Array:
-        """Return 0 for weights that should not be 0, −1 for negative weights, 1 for all others."""
+        """Return 0 for weights that are 0 by mistake, −1 for negative weights, 1 for all others."""
         negative = (expected > self.least) & (self.weights < -expected / 2)
         return np.where(negative, -1, ~self.zero(expected))
 
@@ -169,11 +170,11 @@ def _all_shown(cases: Sequence[Case]) -> list[tuple[Case, _Shown]]:
 
 
 def another_mask(cases: Sequence[Case]) -> Mistake | None:
-    """Find the mask with which the weights of the files are right."""
+    """Find a mask under which the weights of the files are right."""
     masks = {case.part: _mask_of(case, own) for case, own in _all_shown(cases)}
     right = {case.part: _seen(case) for case in cases if masks}
     other = [masks[part][(masks[part] != own).any(axis=-1)] for part, own in right.items()]
-    # The weight of a key that is seen alone is 1, whatever its score: only others tell something.
+    # If a query sees one key, its weight is 1 whatever its score: only more keys are evidence.
     if sum(int(np.maximum(rows.sum(axis=-1) - 1, 0).sum()) for rows in other) < _LEAST_WEIGHTS:
         return None
 
@@ -181,7 +182,7 @@ def another_mask(cases: Sequence[Case]) -> Mistake | None:
         return masks.get(run.part, np.ones((1, 1, 1, 1), np.bool_))
 
     def change(pipe: Pipeline) -> Pipeline:
-        # An output projection knows padded queries by their rule.
+        # The output projection needs the rule of padded queries.
         kept = {name: rule for name, rule in pipe.rules.items() if name == "query_lengths"}
         return pipe.but(rules={**kept, "mask": rule})
 
@@ -195,8 +196,8 @@ def _seen(case: Case) -> Bools:
 
 
 def _mask_of(case: Case, shown: _Shown) -> Bools:
-    """Return which keys have a weight; the problem's mask where weights underflow."""
-    # A weight is exp(score − lse): the largest yields the lse, and so the weights of other keys.
+    """Return which keys have a weight; where weights underflow, the problem's mask."""
+    # A weight is exp(score − lse): the largest one gives the lse, and so all other weights.
     scores = evaluate(case.pipe.but(rules={}), case.part, memory=case.memory)["scores"]
     largest = shown.weights.argmax(-1)[..., None]
     with np.errstate(all="ignore"):
@@ -206,7 +207,7 @@ def _mask_of(case: Case, shown: _Shown) -> Bools:
     return ~blind & np.where(expected > shown.least, ~shown.zero(expected), _seen(case))
 
 
-# Weights that are dropped: 0, or with a minus sign in FlashAttention's tests (return_attn_probs).
+# Dropped weights: they are 0, or negative in FlashAttention's tests (return_attn_probs).
 
 
 def dropout(cases: Sequence[Case], *, scaled: bool) -> Mistake | None:
@@ -222,7 +223,7 @@ def dropout(cases: Sequence[Case], *, scaled: bool) -> Mistake | None:
     negative = any((sign < 0).any() for sign in signs.values())
     if scaled and not negative and not 0 < share < 1:
         return None
-    # Which weights are negative may be chosen; that they are right otherwise may not.
+    # The signs were free to choose: one bit for each weight.
     choice = float(np.log2(right.size)) if negative else None
 
     def multiplied(run: Run, weights: Array) -> Array:
@@ -236,7 +237,7 @@ FITTINGS = (
     at_first(counted_keys, "counted_keys"),
     Fitting(partial(dropout, scaled=True), of_part=True),
 )
-# These use every weight of the files, so they explain much and say little.
+# These fit every weight of the files, so they explain much and say little.
 SHOWN = (
     Fitting(another_mask, needs_of("another_mask"), of_part=True),
     Fitting(partial(dropout, scaled=False), of_part=True),

@@ -1,9 +1,9 @@
-"""Numbers that an implementation may have got wrong: one for all, or one for each head or query.
+"""Fit numbers that an implementation may have wrong: one for all, or one for each head or query.
 
-How far the files lie from what another number makes falls to the right one from either side. It is
-looked for among multiples of what is stated, then among ever finer multiples of the nearest, then
-by secants. The numbers of heads do not know of each other: all are narrowed by the same
-evaluations. Where only a few values make sense, the nearest of them is taken.
+The error of a pipeline falls as its number approaches that of the implementation, from either side.
+The number is searched among multiples of the stated one, then on ever finer grids, then by the
+secant method. The numbers of several heads are independent, so the same evaluations narrow all of
+them. If only a few values make sense, the one with the smallest error is taken.
 
 References
 ----------
@@ -31,52 +31,52 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.pipeline import Pipeline
 
-# Multiples of what is stated that are tried first, a factor of 2 or of its root apart.
+# The first grid reaches this many octaves up and down from the stated number.
 _OCTAVES = 10
-# So often the steps between multiples are divided by the first number; secants after them.
+# The grid is refined by this factor, this many times; then come this many secant steps.
 _FINER, _ROUNDS, _SECANTS = 4, 3, 12
-# The second number of the first secant, as a multiple of the nearest.
+# The first secant goes through the best number and this multiple of it.
 _BESIDE = 1.01
-# Of the error that there was, a number that explains it leaves less than this share.
+# A number that explains the error leaves less than this share of it.
 _MOST_LEFT = 0.5
-# Numbers of fewer digits come about as near.
+# A number is shortened to fewer digits if the error grows by at most this factor.
 _AS_NEAR = 1.1
-# Roundings of a few steps, in float32 and float64.
+# The relative rounding error of a few steps, in float32 and float64.
 _OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
-# Numbers of heads or queries that differ by no more are one number for all.
+# If the numbers of heads or queries differ by less than this share, they count as one number.
 _EQUAL = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """A number that an implementation may get wrong; with axes, one for each index of them."""
+    """A number that an implementation may get wrong; with axes, one for each index on them."""
 
     name: str
-    # What a problem states; None or 0 where it has none. Multiples of it are tried.
+    # The number that a problem states; None or 0 if it has none. Multiples of it are tried.
     right: Callable[[Problem], float | None]
-    # The pipeline that takes another number; with axes, other numbers (n,).
+    # Puts another number into a pipeline; with axes, other numbers (n,).
     put: Callable[[Pipeline, Any], Pipeline]
     axes: tuple[int, ...] = ()
-    output: str = "weights"  # that has these axes
-    # From the other number and the right one to the words of the mistake's meaning: as texts, or
-    # with axes as arrays.
+    output: str = "weights"  # an output with these axes
+    # From the other number and the right one, as texts, to the words of the meaning; with axes,
+    # from arrays.
     words: Callable[..., tuple[str, ...]] = lambda *both: both
-    # From the other number, or numbers, to the option with which attncli takes it.
+    # From the other number, or numbers, to the option that reproduces it.
     option: Callable[[Any, Problem], str] = lambda *_: ""
-    negative: bool = False  # it may have the other sign
-    turns: bool = False  # queries and keys, so that errors rise and fall again
-    linear: bool = False  # errors change on straight lines: secants are enough
-    least: int = 0  # it is a whole number, and at least this
-    # The numbers (n,) of a right pipeline, where they differ, or may all be wrong by the same.
+    negative: bool = False  # it may be negative
+    turns: bool = False  # it rotates queries and keys, so errors rise and fall: a finer grid
+    linear: bool = False  # errors are linear in it: the secant method is enough
+    least: int = 0  # if not 0: it is a whole number, and at least this
+    # The numbers (n,) of a right pipeline, if they differ, or may all be wrong by the same factor.
     usual: Callable[[Pipeline], Array] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice:
-    """A mistake whose parameter has one of a few values."""
+    """A mistake whose parameter has only a few possible values."""
 
     name: str
-    # Those that a case may have, likely ones first; none where the mistake makes no sense.
+    # The possible values for a case, likely ones first; none if the mistake makes no sense.
     values: Callable[[Case], Iterable[Any]]
     put: Callable[[Pipeline, Any], Pipeline | None]
     words: Callable[[Any, Pipeline], tuple[str, ...]]
@@ -95,7 +95,7 @@ class _Errors:
         }
 
     def of(self, pipe: Pipeline) -> Array:
-        """Return the errors of a pipeline, (n, ·); 0 where a file is not finite."""
+        """Return the errors of a pipeline, (n, ·); they are 0 where a file is not finite."""
         made = self._case.outputs(pipe)
         each = []
         for name, file in self.files.items():
@@ -107,12 +107,12 @@ class _Errors:
         return np.concatenate(each, axis=1)
 
     def total(self, pipe: Pipeline | None) -> float:
-        """Return the root of the sum of squared errors; infinite for no pipeline."""
+        """Return the root of the sum of squared errors; infinity if there is no pipeline."""
         return math.inf if pipe is None else math.sqrt(float(np.square(self.of(pipe)).sum()))
 
 
 def chosen(choice: Choice, case: Case) -> Mistake | None:
-    """Find the value that leaves the smallest error, if that is far smaller."""
+    """Find the value with the smallest error, if that is far below the error of the right one."""
     values = list(choice.values(case)) if case.comparable else []
     if not values or case.question.work.left < len(values) * case.cells:
         return None
@@ -131,7 +131,7 @@ def chosen(choice: Choice, case: Case) -> Mistake | None:
 
 
 def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mistake | None:
-    """Find the numbers that leave the smallest error, perhaps beside another mistake (base)."""
+    """Find the numbers with the smallest error; ``base``: in addition to another mistake."""
     right = quantity.right(case.problem)
     if not right or not case.comparable or quantity.output not in case.right:
         return None
@@ -171,7 +171,7 @@ def fitted(quantity: Quantity, case: Case, base: Pipeline | None = None) -> Mist
 
 
 def _narrowed(far: Callable[[Array], Array], tried: Array, step: float) -> Array:
-    """Return the multiples (n,) that leave the smallest errors, by a grid that gets finer."""
+    """Return the numbers (n,) with the smallest errors, on ever finer grids."""
     for _ in range(_ROUNDS + 1):
         nearest = np.stack([far(numbers) for numbers in tried]).argmin(axis=0)
         best = tried[nearest, np.arange(len(nearest))]
@@ -181,7 +181,7 @@ def _narrowed(far: Callable[[Array], Array], tried: Array, step: float) -> Array
 
 
 def _by_secants(of: Callable[[Array], Array], before: Array, number: Array) -> Array:
-    """Return the numbers that leave the smallest errors, by the secant method."""
+    """Return the numbers (n,) with the smallest errors, by the secant method."""
     of_before, of_number = of(before), of(number)
     best, least = number, np.square(of_number).sum(axis=1)
     for _ in range(_SECANTS):
@@ -203,7 +203,7 @@ def _few_digits(
     numbers: Array, far: Callable[[Array], Array], roundings: float, usual: Sequence[Array]
 ) -> Array:
     """Round numbers (n,) to as few digits as the errors allow."""
-    # To few numbers the best come nearer than the right ones do, from which the files are rounded.
+    # In small files, the best number fits even the roundings: the right one may err a bit more.
     most, shown = np.maximum(_AS_NEAR * far(numbers), roundings), numbers.copy()
     longer = np.ones(len(numbers), np.bool_)
     short = (np.array([float(f"{n:.{digits}g}") for n in numbers]) for digits in range(1, 17))
@@ -218,7 +218,7 @@ def _few_digits(
 def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> Mistake | None:
     if not quantity.axes:
         number = float(numbers[0])
-        if number == 0:  # what is left out has another name
+        if number == 0:  # a missing stage has a name of its own
             return None
         digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
         return found(
@@ -229,7 +229,7 @@ def _mistake(quantity: Quantity, numbers: Array, right: float, usual: Array) -> 
             choice=digits * math.log2(10),
             free=1,
         )
-    # One number for all queries that are wrong is another mistake, in a part of them.
+    # If all wrong queries have the same number, it is another mistake, in a part of the queries.
     others = numbers if quantity.axes == (1,) else numbers[numbers != usual]
     alike = np.ptp(others) <= _EQUAL * np.abs(others).max() if others.size else True
     if (numbers == usual).all() or (alike and quantity.usual is None):

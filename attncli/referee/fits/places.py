@@ -1,8 +1,8 @@
-"""What stands in the place of something else: heads, batch entries, rows and columns.
+"""Find heads, batch entries, rows and columns that stand in the places of others.
 
-Each part of a file is compared with every part of the answer that it might be, and the nearest
-one tells where it comes from. Inputs cannot be compared: each head is computed with those of every
-other head and batch entry instead, and the file tells which it read.
+Each part of a file is compared with all parts of the answer, and the nearest one tells where it
+comes from. A file does not show the inputs, so each head is computed with the inputs of every other
+head and batch entry, and the nearest result tells which ones it read.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Outputs, Run
 
-# The batch entry and the head that each head of each batch entry reads or is, (B, H) each.
+# The batch entry and the head that stand in the place of each head, (B, H) each.
 Places = tuple[Ints, Ints]
-# The most evaluations for one input; the most heads of all batch entries together.
+# The most evaluations for one input; the most heads, counted over all batch entries.
 _MOST_MOVES, _MOST_HEADS = 64, 128
-# The most rows or columns of an output; how many numbers of each are compared.
+# The most rows or columns of an output; how many numbers of each one are compared.
 _MOST_LINES, _MOST_NUMBERS = 4096, 64
 
 
@@ -45,7 +45,7 @@ def _pairs(places: Sequence[Ints], own: Sequence[Ints]) -> Iterator[tuple[str, s
 
 
 def _shows_heads(case: Case) -> str | None:
-    """Return the output that shows each head; None where there is none, or only one head."""
+    """Return the output that shows each head; None if none does, or if there is only one head."""
     batch, heads, *_ = case.problem.shape
     if batch * heads < 2 or not case.comparable:
         return None
@@ -53,11 +53,11 @@ def _shows_heads(case: Case) -> str | None:
     return name if name and case.canonical(name).shape[1] == heads else None
 
 
-# Inputs of another head or batch entry.
+# Inputs that a head reads from another head or batch entry.
 
 
 class _Source(NamedTuple):
-    """An input that heads read, of shape (B, H, …)."""
+    """An input of shape (B, H, …) that heads read."""
 
     name: str
     shape: tuple[int, int]
@@ -69,7 +69,7 @@ def _reading(*names: str) -> Callable[[Pipeline, Places], Pipeline]:
 
 
 def _sources(pipe: Pipeline) -> Iterator[_Source]:
-    """Yield each input that may differ from head to head, or between batch entries."""
+    """Yield each input that may differ between heads or batch entries."""
     problem, mask, heads = pipe.problem, pipe.problem.visible.mask, pipe.shape[1]
     value = () if pipe.value is None else (("key", "value"), ("value",))
     for names in (*value[:1], ("key",), *value[1:], ("query",)):
@@ -125,11 +125,11 @@ def _misplaced(case: Case, name: str, source: _Source) -> Mistake | None:
     return found("inputs_misplaced", lambda pipe: source.read(pipe, (entry, head)), words)
 
 
-# Heads, batch entries, rows and columns of an output.
+# Heads, batch entries, rows and columns that are exchanged in an output.
 
 
 def _nearest(file: Array, answers: Array, error: float) -> Ints | None:
-    """Return which row of the answers (n, ·) each row of a file is; None if one is no such row."""
+    """Return, for each row of a file, the equal row of the answers; None if one has no equal."""
     step = max(1, file.shape[1] // _MOST_NUMBERS)
     some, others = file[:, ::step], answers[:, ::step]
     places = np.arange(len(some))
@@ -152,7 +152,7 @@ def misplaced_outputs(case: Case, noun: str) -> Mistake | None:
     counts = tuple(case.right[name].shape[axis] for axis in axes)
     if not 1 < math.prod(counts) <= (_MOST_HEADS if of_heads else _MOST_LINES):
         return None
-    # Rows and columns of all heads together: they must have moved alike.
+    # Rows and columns must have moved alike in all heads, so they are compared together.
     file, right = (
         np.moveaxis(array, axes, range(len(axes))).reshape(math.prod(counts), -1)
         for array in (case.canonical(name), case.right[name])

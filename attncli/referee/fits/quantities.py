@@ -1,4 +1,4 @@
-"""The numbers that are fitted: scales, bases, factors, sinks, a vector, and values of a few."""
+"""The numbers that are fitted: scales, bases, factors, sinks, a vector, and a few choices."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Outputs, Run
 
-# How near to ln 2 a factor must be to be called so.
+# A factor counts as ln 2 if it differs by at most this share.
 _NEAR = 5e-3
-# A vector whose elements differ by a smaller share is told as one number.
+# A vector whose elements differ by less than this share is reported as one number.
 _ALIKE = 0.01
-# Parts of a head, and sizes of blocks, behind which components may be cut off.
+# Components may be cut off after any of this many parts of a head, or after a block of this size.
 _PARTS, _BLOCKS = 32, (16, 64)
-# All smaller numbers of positions are tried, and a few larger ones.
+# All shifts of fewer positions are tried, and a few larger ones.
 _NEAR_STEPS = 64
 
 
 def _stated(part: str) -> Callable[[Problem], float | None]:
-    """Return 1, the right factor, for problems that state a part."""
+    """Return 1, the right factor, if the problem states this part."""
     return lambda problem: None if getattr(problem, part) is None else 1.0
 
 
@@ -61,13 +61,13 @@ def _positions_times(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _hides(problem: Problem) -> float | None:
-    """Return the first number to try, where a rule may hide keys."""
+    """Return the first number to try, if a rule may hide keys."""
     given = (getattr(problem.visible, rule) for rule in HIDING_RULES if rule != "query_lengths")
     return -10.0 if any(rule is not None and rule is not False for rule in given) else None
 
 
 def _lowered(pipe: Pipeline, score: float) -> Pipeline:
-    """Let each rule add a number to the scores that it hides."""
+    """Let each rule add a number to the scores of hidden keys, and hide nothing."""
     rules = {name: rule for name, rule in pipe.rules.items() if name != "query_lengths"}
     kept = {name: rule for name, rule in pipe.rules.items() if name not in rules}
 
@@ -94,7 +94,7 @@ def _output_bias_times(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _factors(axis: int) -> Callable[[Pipeline, Array], Pipeline]:
-    """Return a change that multiplies scaled scores with one factor a head or query."""
+    """Return a change that multiplies scaled scores by one factor for each head or query."""
 
     def put(pipe: Pipeline, factors: Array) -> Pipeline:
         own = factors.reshape((1, -1, 1, 1) if axis == 1 else (1, 1, -1, 1))
@@ -118,7 +118,7 @@ def _by(noun: str, verb: str = "times") -> Callable[[Array, Array], tuple[str]]:
     return words
 
 
-# What is added to denominators, as sinks, an epsilon or keys of zeros are, or to contexts.
+# Numbers that are added to denominators (sinks, an epsilon, keys of zeros) or to contexts.
 
 
 def _sinks_of(pipe: Pipeline) -> Array:
@@ -139,7 +139,7 @@ def _sinks_option(sinks: Array, problem: Problem) -> str:
 
 
 def _multiplied(pipe: Pipeline, factor: float) -> Pipeline:
-    """Multiply context and weights, behind an output projection."""
+    """Multiply context and weights, after the output projection."""
 
     def times(_: Run, outputs: Outputs) -> Outputs:
         return outputs | {n: outputs[n] * factor for n in ("context", "weights") if n in outputs}
@@ -148,7 +148,7 @@ def _multiplied(pipe: Pipeline, factor: float) -> Pipeline:
 
 
 def _with_vector(pipe: Pipeline, numbers: Array) -> Pipeline:
-    """Add one vector a head and batch entry to the context, as if to the values."""
+    """Add one vector for each head and batch entry to the context, as if to its values."""
     heads = pipe.shape[1] if pipe.output is None else 1
     vectors = numbers.reshape(pipe.shape[0], heads, 1, -1)
 
@@ -244,10 +244,10 @@ QUANTITIES = (
 )
 
 
-# Where only a few values make sense.
+# Parameters with only a few possible values.
 
 
-# Scores of only some components of query and key, at the stated scale or at that of their number.
+# Scores from only some components of query and key, at the stated scale or 1/√(their count).
 
 
 def _components(case: Case) -> Iterable[tuple[slice, bool]]:
@@ -262,7 +262,7 @@ def _components(case: Case) -> Iterable[tuple[slice, bool]]:
 
 
 def _of_components(pipe: Pipeline, value: tuple[slice, bool]) -> Pipeline:
-    """Use only some components of query and key, after their rotation."""
+    """Use only some components of the rotated query and key."""
     part, with_scale = value
 
     def cut(_: Run, rows: Array) -> Array:
@@ -291,7 +291,7 @@ def _steps(case: Case) -> Iterable[int]:
     return (sign * step for step in steps for sign in (-1, 1))
 
 
-# An input that is written row by row and read column by column, or the other way round.
+# An input that is written row by row and read column by column, or vice versa.
 
 Order = Literal["C", "F"]
 _WAYS = "column by column", "row by row"

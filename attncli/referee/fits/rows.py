@@ -1,10 +1,10 @@
-"""Rows of a context, and what they would be if their queries saw other keys: row by row.
+"""Rows of a context, computed again as if their queries saw other spans of keys.
 
-Where a row sees keys a to b, running sums over its keys give the context of any such span,
+If a row sees the keys from a up to b, running sums over the keys give the context of any span:
 
     c_ab = Σ_{a ≤ j < b} exp(s_j) v_j / Σ_{a ≤ j < b} exp(s_j)
 
-Weights are read in the same way: they are multiplied with values at random.
+Weights are treated the same way: they are multiplied with random values.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Run
 
-# A typical error, and the largest error of a row with few keys, in tolerances.
+# In tolerances: a typical error, and the largest error of a row with few keys.
 TYPICAL, SLACK = 1 / 8, 8.0
-# The relative error of differences of running sums.
+# The relative error of a difference of running sums.
 _LOST = 1e-10
-# How many rows of a batch entry or a sequence are compared; columns of random values.
+# How many rows of a batch entry or a sequence are compared; how many columns random values have.
 _ROWS, _COLUMNS = 8, 32
-# Errors within this factor differ only by keys that have hardly any weight.
+# Spans whose errors are within this factor differ only in keys with hardly any weight.
 _AS_GOOD = 1.05
-# Tokens up to which their sequences are listed as an option.
+# The most tokens whose segment ids are listed in an option.
 _LISTED = 64
 
 
 def shown_by(case: Case) -> str | None:
-    """Return the output that shows which keys each head sees; None where none does."""
+    """Return the output that shows which keys each head sees; None if none does."""
     if not case.comparable:
         return None
     if "context" in case.files and case.pipe.output is None:
@@ -50,7 +50,7 @@ def shown_by(case: Case) -> str | None:
 
 
 class Rows:
-    """What is needed to compute rows again with other keys: scores, values, file and tolerance."""
+    """Rows that can be computed again with other keys: scores, values, file and tolerance."""
 
     def __init__(self, case: Case, instead_of: Collection[str] = ()) -> None:
         """Leave out the rules in ``instead_of``."""
@@ -86,7 +86,7 @@ class Rows:
         return [int(row) for row in rows[some]]
 
     def errors_of(self, b: int, i: int, first: Ints, end: Ints) -> Array:
-        """Return the mean squared error of each span of keys (n,) in a row; inf if far off."""
+        """Return the mean squared errors of spans of keys (n,) in a row; inf if far off."""
         heads = range(self.scores.shape[1])
         self._work.spend(len(first))
         errors, left = np.zeros(len(first)), np.arange(len(first))
@@ -97,12 +97,12 @@ class Rows:
             errors[left[~within]] = np.inf
             left = left[within]
             errors[left] += np.square(error[within]).mean(axis=1) / len(heads)
-            if not left.size:  # other heads make none of these good
+            if not left.size:  # no span is left: other heads cannot bring one back
                 break
         return errors
 
     def _contexts(self, b: int, h: int, i: int, first: Ints, end: Ints) -> Array:
-        """Return the contexts of spans, (n, E), by differences of running sums."""
+        """Return the contexts of spans, (n, E), from differences of running sums."""
         scores, sink = self.scores[b, h, i], float(self._sinks[h])
         top = max(float(scores.max()), sink)
         shares = np.exp(scores - top) if top > -math.inf else np.zeros(len(scores))
@@ -114,20 +114,20 @@ class Rows:
 
 
 def as_good(errors: Array) -> Ints:
-    """Return the indices of the smallest error and of those nearly as small."""
+    """Return the indices of the smallest error and of errors nearly as small."""
     least = float(errors.min(initial=np.inf))
     good = errors <= _AS_GOOD * least if np.isfinite(least) else np.zeros(0, np.bool_)
     return np.flatnonzero(good)
 
 
-# Where packed sequences begin, and where the rows of a causal mask end.
+# The starts of packed sequences, and the ends of the rows of a causal mask.
 
 
 def other_segments(case: Case) -> Mistake | None:
-    """Find packed sequences that begin elsewhere, or that the problem does not state."""
+    """Find packed sequences that begin at other tokens, or that the problem does not state."""
     stated = case.problem.visible.segment_ids
     ids = _segments(case)
-    if ids is None or (ids == np.arange(ids.shape[1])).all():  # tokens alone are no sequences
+    if ids is None or (ids == np.arange(ids.shape[1])).all():  # not sequences of a single token
         return None
     right = np.zeros_like(ids) if stated is None else np.broadcast_to(stated.queries, ids.shape)
     if np.array_equal(np.diff(ids) != 0, np.diff(right) != 0):
@@ -148,8 +148,8 @@ def _begins(ids: Ints) -> str:
 
 
 def _segments(case: Case) -> Ints | None:
-    """Return the number of the sequence of each token, (B, L); None where rows show none."""
-    # From the last one back: the last query of a sequence sees its keys from the first one on.
+    """Return the sequence number of each token, (B, L); None if the rows show no sequences."""
+    # Go from the last sequence back: its last query sees its keys from the first one on.
     visible, (batch, _, queries, keys) = case.problem.visible, case.problem.shape
     if shown_by(case) is None or visible.window is not None or queries != keys:
         return None
@@ -167,7 +167,7 @@ def _segments(case: Case) -> Ints | None:
 
 
 def _first(rows: Rows, b: int, end: int) -> int | None:
-    """Return the first key of the sequence that ends before a key."""
+    """Return the first key of the sequence that ends before key ``end``."""
 
     def errors(i: int, first: Ints) -> Array:
         return rows.errors_of(b, i, first, np.full(first.size, end))
@@ -175,7 +175,7 @@ def _first(rows: Rows, b: int, end: int) -> int | None:
     good = as_good(errors(end - 1, np.arange(end)))
     if not good.size:
         return None
-    # Keys to which one query gives next to no weight have more of another.
+    # A key with next to no weight in one row may have more weight in another.
     some = np.unique(np.linspace(good[-1], end - 1, _ROWS).astype(int)).tolist()
     best = as_good(np.mean([errors(i, good) for i in some], axis=0))
     return int(good[best[0]]) if best.size else None
@@ -194,10 +194,10 @@ def diagonal_blocks(case: Case) -> Mistake | None:
             return None
         ends[i] = numbers[good[np.argmin(np.abs(good - i))]]
     moved = ends[wrong]
-    if not 0 < len(set(moved)) < len(wrong):  # each row ends elsewhere: another diagonal
+    if not 0 < len(set(moved)) < len(wrong):  # each row has its own end: another diagonal
         return None
-    # The last row of a block is right where its keys are seen; where they are not, the first one
-    # is wrong, and sees the keys before it.
+    # If the block is seen to its end, its last row is right. If it is not seen at all, its first
+    # row is wrong, and sees only the keys before the block.
     if (moved > wrong + 1).all() and not np.isin(moved - 1, wrong).any():
         name = "some_diagonal_blocks_unmasked"
     elif (moved <= wrong).all() and np.isin(moved, wrong).all():

@@ -1,4 +1,4 @@
-"""Files that hold a part of the answer, more than it, or lines of zeros and NaN in its place."""
+"""Find files that hold a part of the answer, or more, or rows and columns of zeros or NaN."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
     from attncli.referee.run import Outputs, Part, Run
 
-# The fewest numbers that file and answer must share; the bits that it takes to choose a part.
+# The fewest numbers that file and answer must share; the bits that were free in choosing a part.
 _LEAST, _CHOICE = 4, 4.0
-# The most axes whose lengths differ; the most indices of missing axes that are tried.
+# The most axes that may differ in length; the most indices tried for missing axes.
 _MOST_AXES, _MOST_PARTS = 2, 4096
 
 
 class _Cut(NamedTuple):
-    """Indices of the part that file and answer share."""
+    """The indices of the shared part, in the answer and in the file."""
 
     answer: tuple[slice | int, ...]
     file: tuple[slice | int, ...]
 
 
 def other_shape(case: Case) -> Mistake | None:
-    """Find the part of the answer that a file of another shape holds."""
+    """Find the part that a file of another shape shares with the answer."""
     if not case.whole:
         return None
     cuts: dict[str, _Cut] = {}
@@ -80,7 +80,7 @@ def _nearest(letters: str, right: Array, file: Array) -> _Cut | None:
 
 
 def _cuts(letters: str, right: tuple[int, ...], file: tuple[int, ...]) -> Iterator[_Cut]:
-    """Yield the parts that they may share: ends of axes, or one index of missing axes."""
+    """Yield the parts that both may share: ends of axes, or one index of missing axes."""
     axes = range(len(right))
     if len(file) == len(right):
         if 1 <= sum(right[at] != file[at] for at in axes) <= _MOST_AXES:
@@ -90,7 +90,7 @@ def _cuts(letters: str, right: tuple[int, ...], file: tuple[int, ...]) -> Iterat
         rest = tuple(right[at] for at in axes if at not in lost)
         few = math.prod(right[at] for at in lost) <= _MOST_PARTS
         if rest == file and few and {letters[at] for at in lost} <= set("bhs"):
-            # Of queries, the first or the last one may be all there is.
+            # If the axis of queries is missing, only the first and the last query are tried.
             steps = (max(1, right[at] - 1) if letters[at] == "s" else 1 for at in lost)
             some = (range(0, right[at], step) for at, step in zip(lost, steps, strict=True))
             for places in product(*some):
@@ -113,7 +113,7 @@ def _index(own: tuple[slice | int, ...]) -> str:
     return f"[{', '.join(parts)}]".replace("None:None", ":")
 
 
-# Rows and columns of nothing but zeros, or of NaN, as if no block had written them.
+# Rows and columns that are all 0 or NaN, as if no block had written them.
 
 
 def unwritten(cases: Sequence[Case]) -> Mistake | None:
@@ -127,9 +127,9 @@ def unwritten(cases: Sequence[Case]) -> Mistake | None:
 
 
 def _empty(case: Case, axis: int) -> dict[str, Bools]:
-    """Return which rows (B, H, L, 1) or columns (B, H, 1, ·) are 0 and should not be."""
+    """Return which rows (B, H, L, 1) or columns (B, H, 1, ·) are 0, but should not be."""
     lines = {}
-    # Columns of weights are keys: those without weight are lost, not unwritten.
+    # Columns of weights are keys: keys without weight are lost, not unwritten.
     for name in ("context", "weights") if axis == -1 else ("context",):
         if name in case.files:
             file, right = case.canonical(name), case.right[name]
@@ -163,7 +163,7 @@ def _so_many(masks: Iterable[Bools], noun: str) -> str:
 
 
 def nan_rows_told(rows: Iterable[Bools], *, alone: bool) -> Mistake:
-    """Return the mistake that some rows are NaN."""
+    """Return the mistake for rows of NaN; ``alone``: all other rows are right."""
     rest = ", and the others are right" if alone else ""
     return found("rows_of_nan", lambda _: None, _so_many(rows, "row"), rest)
 

@@ -1,7 +1,7 @@
-"""Which keys are cut off where no rule cuts them: lengths, diagonals, windows, prefixes, chunks.
+"""Fit the spans of keys that queries see: other lengths, diagonals, windows, prefixes, chunks.
 
-Each possible length, or offset of the queries, gives one span of keys for each row. A few rows of
-the file are enough to tell which length or offset was used.
+Each possible length or offset gives one span of keys for each row. A few rows of the file are
+enough to tell which one was used.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from attncli.referee.parts import Case
     from attncli.referee.run import Run
 
-# A number of each batch entry.
+# One number for each batch entry.
 Found = tuple[int, ...]
-# Where spans begin and the key behind their end.
+# The first keys of spans, and their ends (exclusive).
 Spans = tuple[Ints | int, Ints | int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pattern:
-    """A rule with one parameter for each batch entry: which span of keys a query sees."""
+    """A rule for the span of keys that a query sees, with one parameter for each batch entry."""
 
     name: str
-    # The number of each batch entry that makes the right answer; None where it makes no sense.
+    # The parameters of the right answer, one for each batch entry; None if they make no sense.
     right: Callable[[Problem], Found | None]
-    numbers: Callable[[Problem], Ints]  # all that the number may be
-    # The problem, positions of queries and numbers in, the spans of keys that they see out.
+    numbers: Callable[[Problem], Ints]  # all possible parameters
+    # From the problem, the positions of queries and parameters to the spans of keys.
     spans: Callable[[Problem, Ints, Ints], Spans]
     words: Callable[[Found, Problem], tuple[str, ...]]
-    instead_of: tuple[str, ...] = ()  # the rules in the place of which the spans stand
-    accepts: Callable[[Found, Problem], bool] = lambda *_: True  # numbers are no other mistake
-    shared: bool = False  # it is one number for all batch entries
+    instead_of: tuple[str, ...] = ()  # the rules that the spans replace
+    accepts: Callable[[Found, Problem], bool] = lambda *_: True  # whether no other name fits better
+    shared: bool = False  # all batch entries have the same parameter
     option: Callable[[Found, Problem], str] = lambda *_: ""
 
 
 def spanned(pattern: Pattern, cases: Sequence[Case]) -> Mistake | None:
-    """Find the parameters of a pattern that make the rows of a file."""
+    """Find the parameters of a pattern with which the rows of a file are right."""
     problem = cases[0].problem
     right = pattern.right(problem)
     if right is None or not all(map(shown_by, cases)):
@@ -78,7 +78,7 @@ def spanned(pattern: Pattern, cases: Sequence[Case]) -> Mistake | None:
 
 
 def _found(pattern: Pattern, cases: Sequence[Case], right: Found) -> Found | None:
-    """Return the parameter of each batch entry; None where no parameter fits."""
+    """Return the parameter of each batch entry; None if none fits."""
     problem, work = cases[0].problem, cases[0].question.work
     keys, numbers = problem.shape[3], pattern.numbers(problem)
     rows = [Rows(case, pattern.instead_of) for case in cases]
@@ -102,14 +102,14 @@ def _found(pattern: Pattern, cases: Sequence[Case], right: Found) -> Found | Non
 
 
 def _nearest(errors: list[Array], numbers: Ints, right: int) -> int | None:
-    """Return the parameter that fits best, nearest to the right one if several do."""
+    """Return the parameter with the smallest error; among equals, the nearest to the right one."""
     if not errors:
         return right
     good = numbers[as_good(np.mean(errors, axis=0))]
     return int(good[np.argmin(np.abs(good - right))]) if good.size else None
 
 
-# What problems state, and the spans that other numbers give.
+# The parameters that problems state, and the spans that other parameters give.
 
 
 def _lengths(problem: Problem) -> Ints:
@@ -134,7 +134,7 @@ def _without_band(problem: Problem) -> bool:
 
 
 def _diagonal(problem: Problem, position: Ints, numbers: Ints) -> Spans:
-    """Return the spans of queries that stand at other keys."""
+    """Return the spans of a causal rule or window whose queries are moved."""
     visible = problem.visible
     left, right = visible.window or (None, None)
     if visible.causal or visible.window is None:
@@ -151,7 +151,7 @@ def _windowed(problem: Problem, position: Ints, numbers: Ints) -> Spans:
 
 
 def _in_reach(steps: Found, problem: Problem) -> bool:
-    """Return whether moved diagonals still hide some keys and show others."""
+    """Return whether the moved diagonals still hide some keys and show others."""
     _, _, queries, keys = problem.shape
     end = keys - 1 if problem.visible.window is None else max(queries, keys)
     offsets = [problem.visible.offset(b) + step for b, step in enumerate(steps) if step]
@@ -251,13 +251,13 @@ PATTERNS = (
     ),
     Pattern(
         name="chunks_unasked",
-        # A chunk of all keys is none; beside a window, none is right.
+        # Without chunks, one chunk holds all keys. Beside a window, no chunk size is right.
         right=lambda p: _each(p, 0 if p.visible.window else p.shape[3], of=p.visible.causal),
         numbers=_lengths,
         instead_of=("window",),
         spans=lambda _, position, numbers: (position // numbers * numbers, position + 1),
         words=lambda sizes, _: (str(sizes[0]),),
-        # A boundary that no other follows as far behind it is that of two parts of any length.
+        # Two chunks at least must be whole, or any cut into two parts would be a chunk.
         accepts=lambda sizes, p: 1 < sizes[0] <= p.shape[3] // 2 and p.shape[2] > 1,
         shared=True,
     ),
@@ -265,7 +265,7 @@ PATTERNS = (
     replace(
         WINDOW,
         name="window_unasked",
-        # Of a single query at the first key, a window is padding by another name.
+        # For a single query at the first key, a window is the same as padding.
         right=lambda p: _each(
             p, p.shape[3], of=_reach(p) < 0 and (p.shape[2] > 1 or any(p.visible.offsets))
         ),

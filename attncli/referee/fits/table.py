@@ -1,4 +1,4 @@
-"""What a fit is, and the names of what fits find: ``words.csv`` has a line for each of them."""
+"""Fittings, and the names of the mistakes that they find: ``words.csv`` has a line for each."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ if TYPE_CHECKING:
 _NAMED = 4
 
 
-# {0}, {1}, … stand for what is found.
+# {0}, {1}, … stand for the fitted parameters.
 WORDS = words_beside(__file__)
 
 
 class Fitting(NamedTuple):
     """A way to read a mistake off the numbers of the files."""
 
-    look: Callable[[Sequence[Case]], Mistake | None]  # None where the files show none of the kind
-    needs: frozenset[str] = frozenset()  # axes that are whole: ``batch``, ``heads``, ``rows``
-    of_part: bool = False  # what is found is of its part alone: elsewhere it is read again
+    look: Callable[[Sequence[Case]], Mistake | None]  # None if the files show no such mistake
+    needs: frozenset[str] = frozenset()  # axes that must be whole: ``batch``, ``heads``, ``rows``
+    of_part: bool = False  # the fit holds for one part only: in another part it is made anew
 
 
 def needs_of(name: str) -> frozenset[str]:
-    """Return the axes that a fit needs whole."""
+    """Return the axes that must be whole for a fit."""
     return frozenset(WORDS[name]["needs"].split())
 
 
 def at_first(look: Callable[[Case], Mistake | None], name: str) -> Fitting:
-    """Look at the first case only."""
+    """Make a fitting that looks at the first case only."""
     return Fitting(lambda cases: look(cases[0]), needs_of(name))
 
 
 def found(name: str, change: Change, *words: str, **more: Any) -> Mistake:
-    """Return a mistake, with its words from the table."""
+    """Return the mistake of this name, with its words from the table."""
     fields = fields_of(WORDS[name], words)
     return Mistake(name, change=where_it_applies(change), **fields, **more)
 
 
 def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
-    """Join up to four pairs of words."""
+    """Join up to four pairs of words by a verb, and count the others."""
     words = [f"{one} {verb} {other}" for one, other in pairs]
     more = len(words) - _NAMED
     return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def by_entry(words: Sequence[str], verb: str) -> str:
-    """Say the words of each batch entry, or once if they are alike."""
+    """Return the words of each batch entry, or once if all are alike."""
     if len(set(words)) == 1:
         return words[0]
     return told(((f"batch entry {b}", one) for b, one in enumerate(words)), verb)
 
 
 def ranges(numbers: Array) -> str:
-    """List numbers, consecutive ones as a range."""
+    """List numbers, with consecutive ones as a range."""
     runs = groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0])
     rows = [[number for _, number in run] for _, run in runs]
     return first_few([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in rows])

@@ -1,11 +1,11 @@
-"""Pages of a cache that are read in the place of others, or that hold zeros.
+"""Find pages of a cache that are read in the place of others, or that hold zeros.
 
 Every number c of a context is Σ_j p_j v_j / Σ_j p_j with p_j = exp(score_j), so that
 
     Σ_j p_j (v_j − c) = 0
 
-over the keys that were read. This sum is linear in how often each page counts, of the entry's own
-pages and of those of other batch entries. Of a page of zeros p_j is 1, or v_j is 0.
+over the keys that were read. This sum is linear in the count of each page, whether it belongs to
+the same batch entry or to another. In a page of zeros, p_j is 1 (keys) or v_j is 0 (values).
 
 References
 ----------
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from attncli.referee.mistakes.table import Mistake
     from attncli.referee.parts import Case
 
-# Sizes of pages, the largest first; the most keys of all batch entries together.
+# The sizes of pages, the largest first; the most keys, counted over all batch entries.
 _SIZES, _MOST_KEYS = (256, 128, 64, 32, 16, 8, 4, 2, 1), 2**14
-# The most keys among which a page of zeros is looked for; how many pairs of its ends are computed
-# exactly; how many times less keys or values alone must leave, to be told instead of both.
+# The most keys among which a page of zeros is searched; for how many pairs of ends the error is
+# computed exactly; by which factor keys or values alone must fit better than both.
 _MOST_ENDS, _NEAREST, _NEARER = 1024, 64, 2.0
 _KINDS = (("key", "value"), ("key",), ("value",))
-# The batch entry and the key that is read at each place of a batch entry, (S,) each.
+# The batch entry and the key that are read at each place of a batch entry, (S,) each.
 Read = tuple["Ints", "Ints"]
 
 
 def _reread(reads: Sequence[Read]) -> Mistake:
-    """Return the mistake that each batch entry reads these keys and values."""
+    """Return the mistake that each batch entry reads keys and values from these places."""
 
     def change(pipe: Pipeline) -> Pipeline:
         pipe = turned_inputs(pipe)
@@ -78,7 +78,7 @@ def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
 
 
 class _Sums:
-    """The terms p_j (v_j − c) of the sum above, with keys of the entry ``by`` further."""
+    """The terms p_j (v_j − c) of the sum above, with the keys of the ``by``-th next entry."""
 
     def __init__(self, case: Case, by: int = 0) -> None:
         batch, heads, _, keys = case.problem.shape
@@ -88,7 +88,7 @@ class _Sums:
         pipe = case.pipe.but(rules={}, places={"key": places, "value": places})
         scores = evaluate(pipe, case.part)["scores"]
         seen = case.run.seen if by == 0 else np.arange(keys) < lengths
-        with np.errstate(over="ignore"):  # of the right denominator
+        with np.errstate(over="ignore"):  # weights by the right denominator
             self.shares = np.where(seen, np.exp(scores - case.right["lse"]), 0)
         self.value = Run(pipe, case.part, FLOAT64, None).operand("value")
         self.file = case.canonical("context")
@@ -137,7 +137,7 @@ def misread_pages(case: Case) -> Mistake | None:
 
 
 def _read(each: Sequence[Array], error: float) -> Read | None:
-    """Return the entry (relative) and the key that is read at each place."""
+    """Return the entry (relative to the own one) and the key that are read at each place."""
     keys = len(each[0])
     for size in _SIZES:
         starts = np.arange(0, keys, size)
@@ -190,7 +190,7 @@ def empty_pages(case: Case) -> Mistake | None:
 def _emptied(
     sums: _Sums, b: int, i: int, zero: Array, names: tuple[str, ...]
 ) -> tuple[float, tuple[int, int]]:
-    """Return the best page of zeros of a row, and what its sum leaves."""
+    """Return the error and the span of the page of zeros that fits a row best."""
     own, shares, away = sums.of(b, i), sums.shares[b, :, i].T[..., None], sums.differences(b, i)
     if "key" in names:
         shares = np.where(shares > 0, zero, 0)
@@ -198,7 +198,7 @@ def _emptied(
         away = np.broadcast_to(-sums.file[b, :, i], away.shape)
     right, change = own.sum(axis=0), (shares * away).reshape(len(own), -1) - own
     upto = np.concatenate([np.zeros((1, change.shape[1])), np.cumsum(change, axis=0)])
-    # Near along one direction, which is quickly seen.
+    # A quick first choice: pairs of ends whose error is small along one random direction.
     along = np.random.default_rng(0).choice([-1.0, 1.0], len(right))
     start, stop = np.triu_indices(len(upto), 1)
     far = np.abs(right @ along + (upto @ along)[stop] - (upto @ along)[start])

@@ -1,4 +1,4 @@
-"""Whether gradients are right, and which mistake of the backward pass explains them."""
+"""Judge gradients, and name the mistake of the backward pass that explains them."""
 
 from __future__ import annotations
 

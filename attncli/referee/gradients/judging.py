@@ -1,9 +1,9 @@
-"""Gradients beside the answer, each within the tolerance that the textbook backward pass earns.
+"""Judge gradients: compare them with the answer, within a measured tolerance.
 
-As for outputs (`attncli.referee.tolerance`): the textbook formula is worked out with every step
-stored in the format of the file, or of the inputs where that is coarser, and its errors are
-measured on the problem at hand. It is worked out in two ways: as a framework does it, which stores
-scores and weights, and as FlashAttention does it, which makes the weights again from the lse.
+As for outputs (`attncli.referee.tolerance`), the textbook formula is computed with every step
+stored in the format of the file, or of the inputs if that is coarser, and its errors are measured
+on the problem at hand. It is computed in two ways: like a framework, which stores scores and
+weights, and like FlashAttention, which computes the weights again from the lse.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from attncli.referee.formats import File
     from attncli.referee.report import CheckReport, Tolerance
 
-# Scores of a part that is measured, and how many parts of a large problem are.
+# How many scores a measured part has; how many parts of a large problem are measured.
 _CELLS, _PARTS = 2**19, 6
-# What FlashAttention stores or multiplies in the format of its inputs.
+# The steps that FlashAttention stores or multiplies in the format of its inputs.
 _HELD = ("dcontext", "context", "factor", "draw")
-# Random errors of float64 are tried this large, and scaled down: its own roundings are smaller.
+# For float64, random errors of this size are tried and scaled down: real ones are too small.
 _TRIED_EPS = 2.0**-36
 
 
@@ -49,7 +49,7 @@ def with_gradients(
     inputs: Sequence[Array],
     time_limit: float | None,
 ) -> CheckReport:
-    """Return a report that judges gradients, too; with a time limit it says why they are wrong."""
+    """Return the report with verdicts on gradients; with a time limit also with their diagnosis."""
     if upstream["dcontext"] is None:
         raise UsageError(
             "a gradient follows from that of the context, which is not given",
@@ -98,7 +98,7 @@ def _model(report: CheckReport, problem: Problem, upstream: Mapping[str, Any]) -
 def _earned(
     model: Model, files: Mapping[str, File], inputs: Precision | None
 ) -> dict[str, Tolerance]:
-    """Return the tolerance that each gradient earns."""
+    """Return the measured tolerance of each gradient."""
     plain = dict.fromkeys(files, Plain())
     for part in _parts(model.problem):
         exact = model if part is WHOLE else model.stored(model.precision, part)
@@ -111,7 +111,7 @@ def _earned(
 
 
 def _parts(problem: Problem) -> Iterator[Part]:
-    """Yield the whole of a small problem, or some queries of a large one."""
+    """Yield all of a small problem, or a few queries of a large one."""
     batch, heads, queries, keys = problem.shape
     if math.prod(problem.shape) <= _CELLS:
         yield WHOLE
@@ -128,10 +128,10 @@ def _plain_errors(
 ) -> dict[str, Plain]:
     """Return the errors of the textbook formula on a part."""
     single = PRECISIONS["float32"]
-    # float64 cannot be measured against itself; its errors are those of float32, smaller.
+    # float64 cannot be measured against itself: its errors are those of float32, scaled down.
     tried = stored if stored.short else single
     held = dict.fromkeys((*_HELD, *names), lambda _, made: tried.rounded(made))
-    computed = min(stored.eps, single.eps)  # what is not stored is computed in float32 at least
+    computed = min(stored.eps, single.eps)  # steps that are not stored are at least float32
     amount = max(computed, _TRIED_EPS)
     ways = [
         (exact.stored(tried, exact.part).but(**_STORED), stored.eps / tried.eps),
@@ -169,7 +169,7 @@ def _disturbed(exact: Model, eps: float, seed: int) -> Model:
 
 
 def _times(model: Model, name: str) -> float:
-    """Return the factor from the error of a part to that of the whole sum over queries."""
+    """Return the ratio of the error of the sum over all queries to that over the part."""
     batch, _, queries, _ = model.problem.shape
     rows = model.part.rows
     if rows is None or name == "dquery":

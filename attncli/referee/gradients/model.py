@@ -6,8 +6,8 @@
                            │          └─▶ dkey_heads ─▶ dkey_operand ─▶ dkey
                            └─▶ dbias; and delta, lse ─▶ dsinks
 
-The forward pass is a pipeline of `attncli.referee.pipeline`. The backward pass makes the scores
-again by a pipeline of its own, so that a rule can be missing there alone.
+The forward pass is a pipeline of `attncli.referee.pipeline`. The backward pass computes the scores
+again by a pipeline of its own, so that a rule can be missing there only.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 Step = Callable[["Model"], Any]
 Change = Callable[["Model", Any], Any]
-# What is not stored, and so not rounded.
+# The steps that are not stored, and so not rounded.
 _EXACT = ("delta", "dlse", "sink_terms")
 
 
 class Model:
-    """A backward pass on a part of a problem; each step is computed when it is asked for."""
+    """A backward pass on a part of a problem; each step is computed on demand."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Model:
         self.problem, self.steps = problem, steps
         self.precision, self.part = precision, part
         self.share = int(self.problem.shape[1] // self.problem.key.shape[1])
-        # What each step made, and which steps it is made of.
+        # The result of each step, and the steps that it depends on.
         self._known = {} if known is None else known
         self._open: list[set[str]] = []
 
@@ -64,7 +64,7 @@ class Model:
         return made
 
     def but(self, **steps: Step) -> Model:
-        """Return the model with other steps, and what does not depend on them."""
+        """Return the model with other steps; results that do not depend on them are kept."""
         known = {
             name: (made, parts)
             for name, (made, parts) in self._known.items()
@@ -73,7 +73,7 @@ class Model:
         return Model(self.problem, {**self.steps, **steps}, self.precision, self.part, known)
 
     def then(self, **changes: Change) -> Model:
-        """Return the model with changes of the results of steps."""
+        """Return the model with changed results of some steps."""
 
         def after(name: str, change: Change) -> Step:
             step = self.steps[name]
@@ -82,7 +82,7 @@ class Model:
         return self.but(**{name: after(name, change) for name, change in changes.items()})
 
     def through(self, change: Callable[[Array], Array], *steps: str) -> Model:
-        """Return the model with a function applied to the results of steps."""
+        """Return the model with a function applied to the results of some steps."""
         return self.then(**dict.fromkeys(steps, lambda _, made: change(made)))
 
     def by(self, pipe: Pipeline, *passes: str) -> Model:
@@ -99,12 +99,12 @@ class Model:
         return Run(self["backward"], self.part, self.precision, None)
 
     def scaled(self, array: Array) -> Array:
-        """Multiply with the scale."""
+        """Return the array times the scale."""
         return np.asarray(array * np.asarray(self["backward"].scale, array.dtype))
 
 
 def model_of(problem: Problem, dcontext: Array, dlse: Array, outputs: Mapping[str, Array]) -> Model:
-    """Return the right backward pass, given the gradients of context and lse, and outputs."""
+    """Return the right backward pass for given outputs and gradients of context and lse."""
     own: dict[str, Step] = {
         "dcontext": lambda m: m.part.of(dcontext),
         "dlse": lambda m: m.part.of(dlse),
@@ -130,7 +130,7 @@ def _draw(model: Model) -> Array:
 
 
 def _summed(name: str, of: str) -> Step:
-    """Return the step that sums over query heads of a key head, and over batch entries."""
+    """Return the step that sums over the query heads of a key head, and over batch entries."""
 
     def step(model: Model) -> Array:
         batch, heads, *rest = (rows := model[name]).shape
@@ -146,13 +146,13 @@ def _dquery(model: Model) -> Array:
     if problem.score_weight is not None:
         rows = rows @ np.asarray(problem.score_weight, rows.dtype).T
     rows = _before_product(model, "query", rows)
-    # One query may stand for all batch entries.
+    # All batch entries may share one query.
     shared = problem.query.strides[0] == 0
     return rows.sum(axis=0, keepdims=True) if shared and len(rows) > 1 else rows
 
 
 def _before_product(model: Model, name: str, rows: Array) -> Array:
-    """Return the gradient of an input from that of its rotated or normalised rows."""
+    """Return the gradient of an input, from the gradient of its rotated or normalised rows."""
     run, rope = model.run, model["backward"].rope
     if model.problem.score == "cosine":
         plain = run.pipe.but(score="dot", score_weight=None)

@@ -1,8 +1,8 @@
-"""Find the mistake of the backward pass that explains all gradients that were given.
+"""Find the mistake of the backward pass that explains all given gradients.
 
-Each mistake of the table is followed, and one is named if it makes the numbers of every file
-within what it earns itself, with enough evidence (`attncli.referee.evidence`). Mistakes of the
-forward pass that change only a rule are tried in both passes.
+Each mistake of the table is tried. It is named if it makes the numbers of every file, within its
+own tolerance and with enough evidence (`attncli.referee.evidence`). Mistakes of the forward pass
+that change only a rule are tried in both passes.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
     from attncli.referee.report import Tolerance
     from attncli.referee.verdict import Judged
 
-# Scores of a problem on which mistakes are tried.
+# The most scores of a problem on which mistakes are tried.
 _MOST_CELLS = 2**22
-# The share of the error that a mistake may leave; a mistake that leaves no more than so many times
-# what the best one leaves is told beside it, and so is one within a share of the tolerance.
+# A mistake may leave this share of the error. It is as good as the best one if it leaves at most
+# 1.5 times as much, plus this share of the tolerance.
 _MOST_LEFT, _EQUALLY_GOOD, _ROUNDING = 0.4, 1.5, 0.05
-# The share of the error that a mistake may leave which changes only roundings.
+# A mistake that changes only roundings may leave this share of the error.
 _ROUGHLY_LEFT = 0.2
-# A backward pass costs about so many times what the evaluation of its scores does.
+# A backward pass costs about this many times as much as the evaluation of its scores.
 _COST = 5
-# The parts of a pipeline that a mistake of the forward pass may change. The backward pass can
-# follow these changes.
+# The backward pass supports changes of only these stages of the forward pipeline.
 _RULES = {"scale", "softcap", "rules", "terms", "sinks"}
 
 
 def diagnose(model: Model, found: Mapping[str, Judged], time_limit: float) -> Diagnosis:
-    """Return why gradients are wrong, within seconds that are counted in work."""
+    """Return why gradients are wrong; the time limit is counted in units of work."""
     findings = tuple(_narrowed(found))
     cells = math.prod(model.problem.shape)
     if cells > _MOST_CELLS:
@@ -67,7 +66,7 @@ def diagnose(model: Model, found: Mapping[str, Judged], time_limit: float) -> Di
 
 
 def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
-    """Yield what follows from right gradients beside wrong ones."""
+    """Yield conclusions from gradients that are right while others are wrong."""
     wrong = {name for name, one in found.items() if one.errors is None or not one.errors.passed}
     right = found.keys() - wrong
     if "dvalue" in right and wrong & {"dquery", "dkey"}:
@@ -83,7 +82,7 @@ def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
 class _Search:
     def __init__(self, model: Model, found: Mapping[str, Judged]) -> None:
         self.model, self.found = model, found
-        # dvalue before what is made of more steps: it rules out many mistakes soon.
+        # dvalue first: it depends on few steps, and rules out many mistakes soon.
         order = sorted(found, key=[*GRADIENTS].index, reverse=True)
         self.files = {
             name: one.file.values
@@ -120,11 +119,11 @@ class _Search:
         return (max(shares), max(errors)) if sum(bits) >= BITS_FOR_ONE else None
 
     def _shaped(self, name: str, changed: Model) -> Array | None:
-        """Return a gradient of a model in the shape of the file; None if it has another one."""
+        """Return a gradient of a model in the shape of the file; None if the shapes differ."""
         made, shape = np.asarray(changed[name]), self.files[name].shape
         if self.found[name].errors is not None:
             return made if made.shape == shape else None
-        # A file of another shape than the answer may be what is not summed.
+        # A file whose shape differs from the answer's may hold terms that are not summed.
         alike = [n for n in made.shape if n > 1] == [n for n in shape if n > 1]
         return made.reshape(shape) if alike else None
 
@@ -147,7 +146,7 @@ class _Search:
         errors = self.found[name].errors
         was_right = errors is not None and errors.passed
         if mistake.roughly and not was_right:
-            # What is rounded the other way moves by twice as much as the rounding, at most.
+            # A number that is rounded the other way moves by at most twice the rounding error.
             largest = 2 * float(finite.max(initial=tolerance.absolute))
             most = max(_ROUGHLY_LEFT * before.rms, tolerance.rms or 0.0)
             tolerance = replace(tolerance, absolute=largest, rms=most)
@@ -162,7 +161,7 @@ class _Search:
         return left.rms / usual, float(left.error.max()), bits
 
     def causes(self, fits: list[tuple[float, float, Mistake]]) -> Iterator[Cause]:
-        """Yield the explanations about as good as the best."""
+        """Yield the explanations that are about as good as the best one."""
         least = min((share for share, *_ in fits), default=0.0)
         for share, error, mistake in sorted(fits, key=lambda item: item[0]):
             if share <= _EQUALLY_GOOD * least + _ROUNDING:

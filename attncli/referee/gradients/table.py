@@ -1,7 +1,7 @@
 """The mistakes of a backward pass: each a name, its words, and the change of a step.
 
-A change takes the right `Model` and parameters, and returns the deviating model. Where a mistake
-makes no sense, it changes no number, and so explains nothing.
+A change takes the right `Model` and parameters, and returns another model. If a mistake makes no
+sense for a problem, it changes no number, and so explains nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.referee.pipeline import Pipeline
 
 _SHORT = {name: PRECISIONS[name].stored for name in ("bfloat16", "float16")}
-# Keys or queries of a block, and terms of a sum that a kernel adds at once.
+# How many keys or queries a block has; how many terms of a sum a kernel adds at once.
 _SIZES, _AT_ONCE = (16, 32, 64, 128), 64
 _HIDDEN = {"keys": "key", "values": "value", "queries": "query", "dcontext": "dcontext"}
 _LN2 = float(np.log(2))
@@ -67,7 +67,7 @@ def _missing(model: Model, rule: str) -> Model:
 
 
 def _gathered(model: Model, of: Callable[[Array], Array]) -> Model:
-    """Combine the query heads of a key head, (B, G, ·, S, D), by another function than the sum."""
+    """Combine the query heads of a key head, (B, G, ·, S, D), by a function other than the sum."""
     return model.but(gathered=lambda _: of)
 
 
@@ -77,7 +77,7 @@ def _other_way(rows: Array) -> Array:
 
 
 def _of_block(model: Model, size: int, axis: int, which: str) -> Model:
-    """Add up only the first or the last block: of keys (3) for dquery, of queries (2) for dkey."""
+    """Sum only the first or last block: of keys (axis 3) for dquery, of queries (2) for dkey."""
     length = model.problem.shape[axis]
     start = 0 if which == "first" else (length - 1) // size * size
     kept = np.arange(length) // size == start // size
@@ -112,7 +112,7 @@ def _in_tf32(model: Model) -> Model:
 
 
 def _dropped(model: Model, backward: str) -> Model:
-    """Drop the weights that are 0 in the weights beside the gradients."""
+    """Drop the weights that are 0 in the given file of weights."""
     found, weights = model["outputs"].get("weights"), model["weights"]
     if found is None or found.shape != weights.shape or not found.any():
         return model
@@ -132,7 +132,7 @@ def _sinks_of_one(model: Model, at: int) -> Model:
 
 
 def _hidden_nan(model: Model, name: str) -> Model:
-    """Put NaN where nothing is seen; it is multiplied with 0."""
+    """Put NaN into hidden rows; they are multiplied by 0."""
     of_keys = name in ("key", "value")
     seen = np.broadcast_to(model.run.seen, model.problem.shape)
     seen = np.expand_dims(seen.any(axis=(1, 2) if of_keys else 3), (1, 3) if of_keys else 3)

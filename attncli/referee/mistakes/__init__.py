@@ -1,7 +1,7 @@
 """The table of mistakes.
 
-Its rows stand in the order of ``words.csv``, in which two that come together are applied: inputs
-first, then what is made of them, up to how the outputs are written.
+Its rows are in the order of ``words.csv``, from the inputs to how the outputs are written. Two
+mistakes that come together are applied in this order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mistakes with the head axis: how heads are cut, shared, attended over, and joined again."""
+"""Mistakes with the head axis: how heads are cut, shared, used as a sequence, and joined again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _flip(array: Array) -> Array:
     return array.transpose(0, 2, 1, 3)
 
 
-# Which axis is attended over, and of how many heads.
+# Attention along another axis, or with another number of heads.
 
 
 def _along(pipe: Pipeline, *axes: int) -> Pipeline:
@@ -50,7 +50,7 @@ def _along(pipe: Pipeline, *axes: int) -> Pipeline:
     require(len(made.key) == batch, heads % made.key.shape[1] == 0, keys > 1)
     require(not set(pipe.rules) - {"causal"}, not pipe.terms, pipe.sinks is None)
     require(pipe.rope is None or not pipe.places)
-    # Aligned with the last key, as it was, or with the first.
+    # The causal rule stays aligned with the last key, or else with the first one.
     offset = keys - queries if any(pipe.offsets) else 0
     visible = pipe.problem.visible._replace(queries=queries, keys=keys, offsets=(offset,))
     made = made.but(
@@ -74,7 +74,7 @@ def _heads_first(problem: Problem) -> str:
 
 
 def _joined(heads: int, array: Array) -> Array:
-    """Cut the packed width of (B, H, S, D) into another number of heads."""
+    """Join the heads of (B, H, S, D), and cut the width into another number of heads."""
     batch, _, rows, _ = array.shape
     return _flip(_flip(array).reshape(batch, rows, heads, -1))
 
@@ -84,10 +84,10 @@ def _usual_scale(problem: Problem) -> bool:
 
 
 def _cut_into(pipe: Pipeline, heads: int) -> Pipeline:
-    """Cut all widths into another number of heads, where no rule depends on the head."""
+    """Cut all widths into another number of heads, if no rule depends on the head."""
     layout, problem, count = pipe.problem.layout, pipe.problem, pipe.query.shape[1]
     arrays = [array for array in (pipe.query, pipe.key, pipe.value) if array is not None]
-    # Other outputs than the context would have no axis for these heads.
+    # Outputs other than the context would have no axis for these heads.
     require(layout.packed or not pipe.file.names - {"context"}, "h" not in layout.axes)
     require(heads != count == pipe.key.shape[1], pipe.rope is None, pipe.score == "dot")
     require(pipe.sinks is None, "alibi" not in pipe.terms)
@@ -113,7 +113,7 @@ ROWS.family(
 
 
 def reread(problem: Problem, array: Array, *, back: bool) -> Array:
-    """Reshape (…, sequence, heads, …) in memory as (…, heads, sequence, …), or the other way."""
+    """Reshape (…, sequence, heads, …) to (…, heads, sequence, …) in memory, or back."""
     batch, heads, rows, width = array.shape
     sequence_first = problem.layout.packed or problem.layout.axes in ("shd", "bshd")
     if sequence_first is not back:
@@ -122,7 +122,7 @@ def reread(problem: Problem, array: Array, *, back: bool) -> Array:
 
 
 def _reshaped(pipe: Pipeline, *names: str, back: bool = False) -> Pipeline:
-    """Reshape inputs or the context, not transpose them; ``back`` if they were transposed."""
+    """Reshape inputs or the context instead of transposing; ``back``: they were transposed."""
     require(pipe.shape[1] > 1, pipe.shape[2:] != (1, 1))
     own = [name for name in names if name != "context"]
     made = _inputs(pipe, lambda array: reread(pipe.problem, array, back=back), own)
@@ -137,13 +137,13 @@ def _some_reshaped(pipe: Pipeline, *names: str, back: bool = False) -> Pipeline:
 
 
 def _interleaved(array: Array) -> Array:
-    """Cut the packed width as (D, H) where it is (H, D)."""
+    """Cut the packed width as (D, H), although it is (H, D)."""
     batch, heads, rows, width = array.shape
     return _flip(array).reshape(batch, rows, width, heads).transpose(0, 3, 1, 2)
 
 
 def _uninterleaved(array: Array) -> Array:
-    """Join the heads as (E, H)."""
+    """Join the heads as (E, H), although it should be (H, E)."""
     batch, heads, rows, width = array.shape
     return _flip(array.transpose(0, 2, 3, 1).reshape(batch, rows, heads, width))
 
@@ -185,15 +185,15 @@ ROWS.family(
 )
 
 
-# A fused projection of query, key and value, (B, L, ·), that is split in another order.
+# A fused projection of query, key and value, (B, L, ·), that is cut in another order.
 
 
 def _fused(pipe: Pipeline, axis: int, order: str) -> Pipeline:
-    """Cut a product of (q, k, v), or of each head's (q, k, v), in another order."""
+    """Cut a fused product in another order; axis 2: (q, k, v), axis 3: (q, k, v) of each head."""
     arrays = [given(getattr(pipe, name)) for name in _INPUTS]
     batch, heads, rows, width = pipe.query.shape
     require(all(array.shape == pipe.query.shape for array in arrays))
-    # Some orders are the same for one head, and for three.
+    # Some orders are the same for one head, and others for three heads.
     require(heads > 1 or (axis, order) == (2, "blhd3"), heads != 3 or order != "bl3hd")
     lengths = {"b": batch, "l": rows, "h": heads, "3": 3, "d": width}
     product = np.stack([_flip(array) for array in arrays], axis=axis)

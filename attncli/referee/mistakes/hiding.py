@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROWS = Rows()
 
-# The largest tolerance of files that hold 1e-9 apart from 0.
+# With a tolerance up to this, a file tells 1e-9 from 0.
 _FINE = 1e-11
 
 
@@ -32,7 +32,7 @@ def _all(run: Run, rules: list[Rule]) -> Bools:
 
 
 def _joined(pipe: Pipeline, join: Callable[[Bools, Bools], Bools]) -> Pipeline:
-    """Join all rules on keys, if there are several."""
+    """Join all rules on keys by another operation, if there are several rules."""
     names = _of_keys(pipe)
     require(len(names) > 1)
     rules = [pipe.rules[name] for name in names]
@@ -41,7 +41,7 @@ def _joined(pipe: Pipeline, join: Callable[[Bools, Bools], Bools]) -> Pipeline:
 
 
 def _meets_scores(pipe: Pipeline, rule: str, *, how: Any) -> Pipeline:
-    """Add a rule, as 0 and 1, to the scores or multiply them with it; hide nothing."""
+    """Add a rule as 0 and 1 to the scores, or multiply the scores by it, and hide nothing."""
     if rule == "all_rules":
         pipe, rule = _joined(pipe, np.logical_and), "joined"
     own = given(pipe.rules.get(rule))
@@ -61,7 +61,7 @@ def _after_softmax(pipe: Pipeline, fill: float) -> Pipeline:
 
 
 def _filled(pipe: Pipeline, sign: float) -> Pipeline:
-    """Give hidden keys the file's large negative number, or its opposite, or 1e-9."""
+    """Give hidden keys the file's large negative number (sign 1), its opposite (−1), or 1e-9."""
     require(pipe.rules, sign > 0 or _of_keys(pipe), sign or pipe.file.resolution < _FINE)
     return pipe.but(fill=sign * pipe.file.fill or 1e-9)
 

@@ -1,4 +1,4 @@
-"""Mistakes in which input stands where: exchanged, out of step, read wrongly, unwritten."""
+"""Mistakes in the inputs: exchanged, out of step, read wrongly, unwritten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_NUMBERS = 2**24
 
 
 def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
-    """Say how files are given in another order; embeddings have none."""
+    """Tell the user to give the files in another order; empty if embeddings are given."""
     letters = " ".join(name[0].upper() for name in order)
     return (
         "" if problem.made_from is not None else f"give query, key and value in the order {letters}"
@@ -38,14 +38,14 @@ def _in_the_order(order: tuple[str, ...], problem: Problem) -> str:
 
 
 def _taken(pipe: Pipeline, *order: str) -> Pipeline:
-    """Take these inputs for query, key and value, if they have the same shape."""
-    # Where nothing depends on positions, there may be more queries or fewer.
+    """Take these inputs for query, key and value, if the shapes fit."""
+    # If nothing depends on positions, the number of queries may change.
     free = not pipe.rules and not pipe.terms and pipe.rope is None
     made = {}
     for target, source in zip(_INPUTS, order, strict=True):
         if source != target:
             own, made[target] = given(getattr(pipe, target)), given(getattr(pipe, source))
-            # The width of the values may differ.
+            # The width of the values may change.
             loose = {"value": 3, "query": 2 if free else None}.get(target)
             same = [n == m for n, m in zip(made[target].shape, own.shape, strict=True)]
             require(all(equal or axis == loose for axis, equal in enumerate(same)))
@@ -70,7 +70,7 @@ ROWS.family(
 )
 
 
-# Rows of an input that are taken from other places.
+# Rows of an input that are read from other places.
 
 
 def _reshaped(pipe: Pipeline, name: str) -> Pipeline:
@@ -83,7 +83,7 @@ def _reshaped(pipe: Pipeline, name: str) -> Pipeline:
 def _moved(
     pipe: Pipeline, places: Callable[[Ints], Ints], *names: str, beyond: int = 1
 ) -> Pipeline:
-    """Read rows from other places, where there are more rows than a number."""
+    """Read rows from other places, if there are more than ``beyond`` rows."""
     made = {}
     for name in names:
         array = given(getattr(pipe, name))
@@ -106,7 +106,7 @@ def _new_first(pipe: Pipeline) -> Pipeline:
 
 ROWS.add("key_reshaped", _reshaped, "key")
 ROWS.add("value_reshaped", _reshaped, "value")
-# The end of the name and words, and the places that are read.
+# From the end of the name and its words to the places that are read.
 _STEPS: dict[tuple[str, str], Callable[[Ints], Ints]] = {
     ("late", "before it, the ends joined"): lambda at: (at - 1) % len(at),
     ("late_by_one", "before it; the first has its own"): lambda at: np.maximum(at - 1, 0),
@@ -128,7 +128,7 @@ ROWS.add("new_keys_before_the_cache", _new_first, when=_has_places)
 
 
 def emptied(pipe: Pipeline, names: Iterable[str], rows: slice) -> Pipeline:
-    """Write zeros to some rows of key, value or both."""
+    """Set some rows of key, value or both to zero."""
     made = {}
     for name in names:
         made[name] = getattr(pipe, name).copy()
@@ -169,11 +169,11 @@ def _first_columns(pipe: Pipeline, size: int) -> Pipeline:
 ROWS.family("value_columns_of_first_{}", _first_columns, SIZES)
 
 
-# Strides: all heads or batch entries read what belongs to others.
+# Strides: all heads or batch entries read the inputs of the first one.
 
 
 def own_places(pipe: Pipeline, name: str) -> tuple[Ints, Ints]:
-    """Return the batch entry and the head of an input that each head reads, (B, H) each."""
+    """Return the batch entry and the head from which each head reads an input, (B, H) each."""
     array = getattr(pipe, name)
     entries, heads = np.indices(pipe.shape[:2])
     return entries % len(array), heads // (pipe.shape[1] // array.shape[1])

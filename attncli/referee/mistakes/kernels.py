@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from attncli.referee.formats import Array
     from attncli.referee.pipeline import Pipeline
 
-    # Each part's lse and row max (..., parts) in, the factor of its weights out.
+    # From the lse and row max of each part, (..., parts), to the factor of its weights.
     Share = Callable[[Array, Array], Array]
 
 ROWS = Rows()
 
-# How many keys an online softmax reads at once.
+# How many keys an online softmax may read at once.
 ONLINE_SIZES = (1, 4, *SIZES)
 _PARTS = (2, 3, 4, 8)
 
 
-# Blocks of keys that are lost, or filled up.
+# Blocks of keys that are lost, or filled up with zeros.
 
 
 def _lost(pipe: Pipeline, size: int, *, end: str) -> Pipeline:
-    """Leave out a block at one end; the last block may be shorter."""
+    """Leave out the block at one end; the last block may be shorter."""
     last = (pipe.shape[3] - 1) // size * size
     require(last)
     return pipe.with_rule("block", lambda run: run.j < last if end == "last" else run.j >= size)
 
 
 def _filled_up(pipe: Pipeline, block: int) -> Pipeline:
-    """Count the zeros that fill the last block: each has score 0, as a sink of 0 has."""
+    """Count the zeros that fill the last block: each has the score 0, like a sink of 0."""
     extra = -pipe.shape[3] % block
     require(extra)
     known = np.full(pipe.shape[1], -np.inf) if pipe.sinks is None else pipe.sinks
@@ -56,7 +56,7 @@ ROWS.add("first_key_lost", partial(_lost, end="first"), 1)
 
 # A causal mask that is applied block by block.
 
-# Positions of queries and keys, and the size of blocks, in; visible keys, out.
+# From the positions of queries and keys and the size of blocks to the visible keys.
 _SEEN: dict[str, Callable[[Any, Any, int], Any]] = {
     "causal_by_blocks_of_{}": lambda i, j, size: j < i // size * size + size,
     "causal_within_blocks_of_{}": lambda i, j, size: j % size <= i % size,
@@ -72,13 +72,13 @@ def _queries(run: Run) -> Array:
 
 def _causal_as(pipe: Pipeline, size: int, *, name: str) -> Pipeline:
     require(pipe.shape[3] > size)
-    # Of a single query it is rather the last block that is lost.
+    # With a single query, the lost block is the last one, which has its own name.
     require(pipe.shape[2] > 1 or not name.endswith("lost"))
     return ruled(pipe, "causal", lambda run, _: _SEEN[name](_queries(run), run.j, size))
 
 
 def _zeros_to_the_end(pipe: Pipeline, size: int) -> Pipeline:
-    """Give hidden keys in the block on the diagonal the score 0."""
+    """Give the hidden keys in the block on the diagonal the score 0."""
     wider, own = _causal_as(pipe, size, name="causal_by_blocks_of_{}"), pipe.rules["causal"]
     return wider.with_step("zeros", lambda run, scores: scores * run.called(own), before="hide")
 
@@ -103,7 +103,7 @@ ROWS.family("diagonal_block_of_{}_twice", _diagonal_twice, SIZES)
 
 
 class _Running:
-    """The state of an online softmax: scores, and maxima of a block, so far, and of all keys."""
+    """The state of an online softmax: scores; maxima of each block, so far, and of all keys."""
 
     def __init__(self, run: Run, scores: Array, block: int) -> None:
         keys = scores.shape[-1]
@@ -118,7 +118,7 @@ class _Running:
 
     @property
     def stale(self) -> Array:
-        """Exponentials relative to the row max so far, never rescaled."""
+        """Exponentials relative to the row max so far, never rescaled later."""
         return exponentials(self.scores, self.then)
 
     @property
@@ -132,7 +132,7 @@ class _Running:
 
 
 def _late(known: _Running, *, first_lost: bool) -> Array:
-    """Rescale a block by the row max before it; the first block has none, and may be lost."""
+    """Rescale each block by the row max before it; the first block has none, and may be lost."""
     first = known.then[..., : known.block]
     first = np.full_like(first, -np.inf) if first_lost else first
     before = np.concatenate([first, known.then[..., : -known.block]], axis=-1)
@@ -141,11 +141,11 @@ def _late(known: _Running, *, first_lost: bool) -> Array:
 
 def _divided_each_time(known: _Running) -> Array:
     sums = np.add.reduceat(known.fresh, known.starts, axis=-1).cumsum(-1) + known.sink
-    # Relative to the row max so far, not to the final one.
+    # The sums are relative to the row max so far, not to the final one.
     sums = sums * exponentials(known.last, known.then[..., known.starts])
     later = np.cumprod(np.where(sums == 0, 1, sums)[..., ::-1], axis=-1)[..., ::-1]
     each = np.repeat(later, known.block, axis=-1)[..., : known.fresh.shape[-1]]
-    # The weights are divided once more by the right row sum.
+    # Times the right row sum: the weights are divided by it later.
     return np.asarray(known.fresh / each * (known.fresh.sum(-1, keepdims=True) + known.sink))
 
 
@@ -157,11 +157,11 @@ def _last(known: _Running) -> Array:
 def _online(
     pipe: Pipeline, block: int, *, share: Callable[[_Running], Array], sums: str, least: int = 1
 ) -> Pipeline:
-    """Use other exponentials for the sum of values, for the row sum, or for both."""
+    """Use wrong exponentials for the sum of values, for the row sum, or for both."""
     keys = pipe.shape[3]
     require(least <= block < keys)
     if share is _last and sums == "values":
-        # Of sizes whose last blocks are the same, the largest is the most likely one.
+        # If several sizes have the same last block, the largest size is the most likely.
         larger = [size for size in ONLINE_SIZES if block < size < keys]
         require(all((keys - 1) // n * n != (keys - 1) // block * block for n in larger))
 
@@ -175,7 +175,7 @@ def _online(
     return pipe.but(softmax=softmax)
 
 
-# Exponentials, the sums that they go into, and the least size of blocks.
+# By name: the exponentials, the sums that they enter, and the least size of blocks.
 _ONLINE: dict[str, tuple[Callable[[_Running], Array], str, int]] = {
     "own_maxima": (lambda known: known.alone * known.factors(), "both", 1),
     "context_beside_own_maxima": (lambda known: known.alone * known.factors(), "values", 2),
@@ -184,7 +184,7 @@ _ONLINE: dict[str, tuple[Callable[[_Running], Array], str, int]] = {
         lambda known: known.stale * exponentials(known.last, known.then),
         *("both", 1),
     ),
-    # Of single keys whose scores rise, it comes to twice the scale.
+    # With blocks of one key and rising scores, it is the same as twice the scale.
     "rescaled_twice": (lambda known: known.stale * known.factors() ** 2, "both", 2),
     "rescaled_in_base_2": (lambda known: known.stale * known.factors(math.log(2)), "both", 1),
     "divided_each_time": (_divided_each_time, "values", 1),
@@ -201,11 +201,11 @@ for _name, (_share, _sums, _least) in _ONLINE.items():
     ROWS.family(f"online_{_name}_{{0}}", _change, _AT_ONCE)
 
 
-# Keys that are cut into parts, whose results are put together.
+# Keys that are cut into parts whose results are merged.
 
 
 def _cuts(kind: str, count: int, keys: int) -> list[int]:
-    """Return the first keys of all parts but the first: so many parts, or blocks of a length."""
+    """Return the first key of each part but the first; ``count``: of parts, or keys in a block."""
     length = -(-keys // count) if kind == "parts" else count
     return [] if kind == "parts" and keys < count else list(range(length, keys, length))
 
@@ -217,8 +217,8 @@ _WAYS = _INTO | {(f"blocks_of_{n}", f"blocks of {n}"): ("blocks", n) for n in SI
 def _merged(pipe: Pipeline, kind: str, count: int, *, name: str) -> Pipeline:
     keys, share = pipe.shape[3], _MERGES[name]
     places = _cuts(kind, count, keys)
-    # Of two parts, the one that is not left out is the one that is kept. A sink would have to be
-    # counted in one of the parts; nobody cuts into single keys.
+    # With two parts, losing one is the same as keeping the other. With sinks, one part would have
+    # to count them. Nobody cuts into single keys.
     least = 2 if name.endswith("lost") else 1
     require(least <= len(places) < keys - 1, pipe.sinks is None)
     ways = list(_WAYS.values())
@@ -239,7 +239,7 @@ def _merged(pipe: Pipeline, kind: str, count: int, *, name: str) -> Pipeline:
 
 
 def _gone(name: str, keys: int, places: list[int]) -> set[int]:
-    """Return the numbers of keys that are left out at either end."""
+    """Return how many keys are left out, at either end."""
     if name.endswith("kept"):
         return {keys - places[0], places[-1]}
     return {"first_lost": {places[0]}, "last_lost": {keys - places[-1]}}.get(name, set())
@@ -293,7 +293,7 @@ for _name in _MERGES:
 
 
 def _own_positions(pipe: Pipeline, kind: str, count: int) -> Pipeline:
-    """Count positions from the first key of each part in causal rule, window, ALiBi and rope."""
+    """Count the positions of causal rule, window, ALiBi and rope from the start of each part."""
     keys = pipe.shape[3]
     edges = [0, *_cuts(kind, count, keys), keys]
     moved = {"causal", "window"} & pipe.rules.keys() | {"alibi"} & pipe.terms.keys()

@@ -1,4 +1,4 @@
-"""Mistakes in which keys a query sees: mask, padding, segments, causal rule, window."""
+"""Mistakes in the keys that a query sees: mask, padding, segments, causal rule, window."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROWS = Rows()
 
-# Rules that a program would join into one mask.
+# Rules that programs usually join into one mask.
 RULES = ("mask", "key_padding_mask", "kv_lengths", "causal", "window", "segment_ids")
 _PADDINGS = ("key_padding_mask", "kv_lengths")
 _MASKS = ("mask", *_PADDINGS)
@@ -65,7 +65,7 @@ def _repeated(pipe: Pipeline, rule: str, *, first: str) -> Pipeline:
     batch, heads = pipe.problem.shape[:2]
     mask, rows = _stated(pipe, rule), np.arange(batch * heads)
     require(len(mask) > 1, mask.shape[1] == 1, heads > 1)
-    # Rows B·H need each mask H times in a row; rows H·B need all masks in turn, H times.
+    # In the order B·H, each mask is repeated H times in a row; in H·B, all masks together H times.
     if first == "entries":
         places = (rows % batch).reshape(batch, heads)
     else:
@@ -74,7 +74,7 @@ def _repeated(pipe: Pipeline, rule: str, *, first: str) -> Pipeline:
 
 
 def _zeroed(pipe: Pipeline, rule: str) -> Pipeline:
-    """Read hidden keys and values as zeros, if the same keys are hidden from all queries."""
+    """Set hidden keys and values to zero, if the same keys are hidden from all queries."""
     mask = _stated(pipe, rule)
     require(mask.shape[1] in (1, pipe.key.shape[1]), (mask == mask[:, :, :1]).all())
     real = mask[:, :, 0, :, None]
@@ -83,14 +83,14 @@ def _zeroed(pipe: Pipeline, rule: str) -> Pipeline:
 
 
 def _on_queries(pipe: Pipeline, rule: str, *, too: bool) -> Pipeline:
-    """Apply a rule on keys to queries, or to both."""
+    """Apply a rule on keys to the queries instead, or to both (``too``)."""
     require(pipe.problem.shape[2] == pipe.problem.shape[3])
     rows = table(_stated(pipe, rule).swapaxes(-1, -2))
     return ruled(pipe, rule, lambda run, own: run.called(rows) & own if too else run.called(rows))
 
 
 def _mirrored(mask: Bools) -> Bools:
-    """Hide as many keys at the other end, if padding is at one end."""
+    """Hide as many keys at the other end, if the padding is at one end."""
     changes = np.count_nonzero(mask[..., 1:] != mask[..., :-1], axis=-1)
     require(changes.max(initial=0) <= 1)
     return mask[..., ::-1]
@@ -145,7 +145,7 @@ ROWS.add("padding_on_the_left", _as, "kv_lengths", _mirrored)
 
 
 def _lengths(pipe: Pipeline, change: Callable[[Ints], Ints]) -> Pipeline:
-    """Change the lengths, but to 0 only where they are 0."""
+    """Change the lengths; a length becomes 0 only if it was 0."""
     own = np.array(given(pipe.problem.visible.kv_lengths))
     made = np.clip(change(own), 0, pipe.problem.visible.keys)
     require((made != own).any(), not ((made == 0) & (own > 0)).any())
@@ -177,14 +177,14 @@ ROWS.add(
 
 
 def _numbered(pipe: Pipeline, change: Callable[[Array], Array], seen: Any = np.equal) -> Pipeline:
-    """Change or compare the segment numbers in another way."""
+    """Change the segment numbers, or compare them in another way."""
     segments = given(pipe.problem.visible.segment_ids)
     rule = measured(change(segments.queries), change(segments.keys), seen)
     return pipe.with_rule("segment_ids", rule)
 
 
 def _of_token_before(ids: Array, step: int) -> Array:
-    """Give each token the segment of an earlier one; tokens at the end keep theirs."""
+    """Give each token the segment of the token ``step`` before; tokens at the ends keep theirs."""
     return ids[:, np.clip(np.arange(ids.shape[1]) - step, 0, ids.shape[1] - 1)]
 
 
@@ -238,7 +238,7 @@ def _has_positions_too(pipe: Pipeline) -> bool:
 
 
 def _in_corner(pipe: Pipeline, corner: str) -> Offsets:
-    """Return the offsets of a corner, if that is not the first key."""
+    """Return the offsets that align queries with a corner; bottom_right must not be top_left."""
     visible, (_, _, queries, keys) = pipe.problem.visible, pipe.problem.shape
     if corner == "bottom_right":
         require(any(visible.bottom_right))
@@ -254,7 +254,7 @@ def _further(pipe: Pipeline, step: int) -> Offsets:
 
 
 def _of_part(pipe: Pipeline) -> Pipeline:
-    """Count positions from the first query and the first key of a part."""
+    """Count positions from the first query and the first key of the part."""
     shard = given(pipe.problem.shard)
     require(shard.query != shard.key)
     return _all_at(pipe, _further(pipe, shard.key - shard.query))
@@ -329,7 +329,7 @@ def _symmetric(pipe: Pipeline) -> Pipeline:
 
 
 def _trimmed(pipe: Pipeline) -> Pipeline:
-    """Hide keys before the last query's window from all queries."""
+    """Hide the keys before the last query's window from all queries."""
     window, queries = given(pipe.problem.visible.window), pipe.problem.shape[2]
     first = pipe.offsets + queries - 1 - given(window[0])
     require(queries > 1, first.max() > 0)

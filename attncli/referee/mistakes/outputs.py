@@ -29,11 +29,11 @@ _SEQUENCE_FIRST = ("shd", "bshd", "sbd", "sbhd")
 _IN_MEMORY = {"sd": (0, 2, 1, 3), "bsd": (0, 2, 1, 3), "sbd": (2, 0, 1, 3)}
 
 
-# The lse: lse − row max is ln Σ exp(score − row max).
+# The lse: lse − row max = ln Σ exp(score − row max).
 
 
 def _lse(pipe: Pipeline, make: Callable[[Array, Array], Array]) -> Pipeline:
-    """Replace the lse by one made of it and of each row max, 0 for blind rows."""
+    """Replace the lse by a function of the lse and the row max, which is 0 for blind rows."""
 
     def lse(_: Run, outputs: Outputs) -> Array:
         top = outputs["scores"].max(-1, keepdims=True)
@@ -43,7 +43,7 @@ def _lse(pipe: Pipeline, make: Callable[[Array, Array], Array]) -> Pipeline:
 
 
 def _of_other(pipe: Pipeline, stage: str, value: Any, *names: str) -> Pipeline:
-    """Write outputs of the pipeline with another stage."""
+    """Write these outputs as a pipeline with another stage gives them."""
 
     def finish(run: Run, outputs: Outputs) -> Outputs:
         own = run.pipe.but(finish=(), **{stage: value})
@@ -86,11 +86,11 @@ ROWS.add(
 )
 
 
-# One output, or an input, in the place of another.
+# An output, or an input, in the place of another output.
 
 
 def _input_given(pipe: Pipeline, name: str) -> Pipeline:
-    """Write an input as the context, if it has that shape."""
+    """Write an input as the context, if it has the shape of the context."""
     array, value = given(getattr(pipe, name)), given(pipe.problem.value)
     require(pipe.output is None, array.shape == (*pipe.shape[:3], value.shape[3]))
     return written(pipe, "context", lambda run, _: run.part.of(array))
@@ -134,9 +134,9 @@ def _ordered(pipe: Pipeline, *order: int) -> Pipeline:
     problem, layout = pipe.problem, pipe.problem.layout
     absent = {0, 1} - set(_has_axes(problem, "context"))
     absent |= {3} if pipe.file.names == {"lse"} else set()
-    # An axis that is not there cannot be misplaced.
+    # A missing axis cannot be misplaced.
     require(all(order[axis] == axis for axis in absent))
-    # The order (B, H, L, ·) is a mistake only where the user has another one.
+    # The order (B, H, L, ·) is a mistake only if the user's order differs.
     usual = layout.packed or layout.axes not in _SEQUENCE_FIRST
     require(not (order == (0, 1, 2, 3) and usual))
     joined = layout.packed and pipe.file.names == {"context"}
@@ -144,7 +144,7 @@ def _ordered(pipe: Pipeline, *order: int) -> Pipeline:
 
     def axes(problem: Problem, name: str, array: Array) -> Array:
         lengths = zip(array.transpose(order).shape, order, strict=True)
-        # An axis that the inputs do not have, and the width of the lse, stay away.
+        # Leave out the axes that the inputs do not have, and the width of the lse.
         own = _has_axes(problem, name)
         return array.transpose(order).reshape([n for n, axis in lengths if axis in own])
 
@@ -159,7 +159,7 @@ def _behind(pipe: Pipeline, make: Callable[[str, Array], Array]) -> Pipeline:
 def _presented(
     pipe: Pipeline, make: Callable[[Problem, str, Array], Array], *names: str
 ) -> Pipeline:
-    """Write some outputs in another way, made of (B, H, …)."""
+    """Write some outputs in another layout, made from (B, H, …)."""
     before = pipe.axes
 
     def axes(problem: Problem, name: str, array: Array) -> Array:
@@ -169,7 +169,7 @@ def _presented(
 
 
 def _averaged(problem: Problem, _: str, array: Array) -> Array:
-    """Average the written weights only, not those that meet the values."""
+    """Average the written weights over the heads, but not the weights that multiply the values."""
     averaged: Array = array.mean(axis=1)
     return averaged if "b" in problem.layout.weight_axes else averaged[0]
 
@@ -180,7 +180,7 @@ def _unjoined(pipe: Pipeline) -> Pipeline:
     require(pipe.problem.layout.packed, heads > 1, len(found) in (3, 4))
 
     def apart(_: Problem, __: str, array: Array) -> Array:
-        # Where there is or should be an output projection, they are joined.
+        # Behind an output projection, present or missing, the heads are joined already.
         if array.shape[1] == 1 and array.shape[3] % heads == 0:
             batch, _, rows, _ = array.shape
             array = array.reshape(batch, rows, heads, -1).transpose(0, 2, 1, 3)
@@ -190,7 +190,7 @@ def _unjoined(pipe: Pipeline) -> Pipeline:
 
 
 def _packed(pipe: Pipeline, how: Literal["transposed", "reshaped"]) -> Pipeline:
-    """Write heads side by side, or (B, H, L, E) reshaped as if they were."""
+    """Write heads side by side, or reshape (B, H, L, E) to that shape."""
     _, heads, queries, _ = pipe.problem.shape
     require("h" in pipe.problem.layout.axes, pipe.output is None)
     require(how == "transposed" or 1 not in (heads, queries))
@@ -204,7 +204,7 @@ def _packed(pipe: Pipeline, how: Literal["transposed", "reshaped"]) -> Pipeline:
 
 
 def _other_shape(pipe: Pipeline, accepted: Callable[[Any, Any], bool]) -> Pipeline:
-    """Accept another shape with the same order of numbers."""
+    """Accept a file of another shape whose numbers are in the same order."""
 
     def axes(name: str, right: Array) -> Array:
         wanted = pipe.file.shapes.get(name, right.shape)
@@ -222,7 +222,7 @@ def _same_count(right: tuple[int, ...], found: tuple[int, ...]) -> bool:
 
 
 def _with_sinks(pipe: Pipeline, place: str) -> Pipeline:
-    """Write sinks as one more key of weights and scores."""
+    """Write the sinks as one more column of weights and scores."""
     sinks, before = given(pipe.sinks)[:, None, None], pipe.axes
 
     def with_column(problem: Problem, name: str, array: Array) -> Array:
@@ -244,7 +244,7 @@ def _poured(pipe: Pipeline, write: Literal["C", "F"], read: Literal["C", "F"]) -
 
 
 def _pooled(pipe: Pipeline, pool: Callable[..., Array], axis: int) -> Pipeline:
-    """Average or add contexts (B, H, L, E) over an axis, which may stay with length 1."""
+    """Average or add contexts (B, H, L, E) over an axis, which may stay with the length 1."""
     found = given(pipe.file.shapes.get("context"))
     require(pipe.problem.shape[axis] > 1, axis != 1 or pipe.output is None)
 

@@ -1,6 +1,7 @@
-"""Mistakes in how inputs are made from embeddings, and outputs behind attention.
+"""Mistakes before and after attention.
 
-Positions, norms and projections in front; the output projection, a residual and a norm behind.
+Before it: positions, norms and projections of embeddings. After it: the output projection, a
+residual connection and a norm.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
 
 ROWS = Rows()
 
-# The arguments of `attncli.project`, those that are given.
+# The arguments of `attncli.project` that are given.
 Told = Mapping[str, Any]
 _SOURCES = {"q": "x", "k": "key_source", "v": "value_source"}
 _WEIGHTS, _BIASES = ("wq", "wk", "wv"), ("bq", "bk", "bv")
 _WORDS = {"q": "queries", "k": "keys", "v": "values"}
-# Of PyTorch's LayerNorm and Llama 3, of Qwen and Gemma, of BERT.
+# The epsilons of PyTorch's LayerNorm and Llama 3; of Qwen and Gemma; of BERT.
 _EPSILONS = (1e-5, 1e-6, 1e-12)
-# Larger products take too long.
+# The most multiplications of a projection that is computed again: more would take too long.
 _MOST_PRODUCTS = 2**28
 
 
-# Query, key and value made again, by other arguments.
+# Query, key and value projected again, with other arguments.
 
 
 def _made_again(pipe: Pipeline, change: Callable[..., Told], *parameters: Any) -> Pipeline:
@@ -50,7 +51,7 @@ def _made_again(pipe: Pipeline, change: Callable[..., Told], *parameters: Any) -
     require(all((made[name] is None) is (getattr(pipe, name) is None) for name in made))
     lengths = {a.shape[2] for n, a in made.items() if n != "query" and a is not None}
     require(len(lengths) == 1)
-    # A second mistake starts from these arguments.
+    # A second mistake of the projections starts from the new arguments.
     return pipe.but(**made, projected=new, key_positions=np.arange(lengths.pop())[None])
 
 
@@ -79,7 +80,7 @@ def _packed(told: Told, source: Array, weight: Array, bias: Any, norm: Any) -> A
     rows = widen(source, np.float64)
     if told.get("positions") is not None:
         rows = rows + sinusoidal(*rows.shape[-2:])
-    with np.errstate(all="ignore"):  # padding may hold anything, and must have no effect
+    with np.errstate(all="ignore"):  # padding may hold any numbers, and has no effect
         packed = rows @ widen(weight, np.float64)
         packed = packed if bias is None else packed + np.ravel(widen(bias, np.float64))
         if norm is not None and told.get("norm_eps") is not None:
@@ -89,7 +90,7 @@ def _packed(told: Told, source: Array, weight: Array, bias: Any, norm: Any) -> A
 
 
 def _of_length(pipe: Pipeline, own: Array, packed: Array) -> Array:
-    """Return the array with as many keys as were projected, if no rule counts keys."""
+    """Return the array with as many keys as were projected, unless rules or terms use keys."""
     if pipe.rules or pipe.terms or packed.shape[-2] == own.shape[2]:
         return own
     return np.broadcast_to(own[:, :, :1], (*own.shape[:2], packed.shape[-2], own.shape[3]))
@@ -100,7 +101,7 @@ def _sources(told: Told) -> dict[str, Array]:
 
 
 def _there(told: Told, names: tuple[str, ...], least: int = 2) -> list[str]:
-    """Return the names that are given; of several, at least two."""
+    """Return the names that are given: at least two, if several are asked for."""
     there = [name for name in names if name in told]
     require(len(there) >= min(len(names), least))
     return there
@@ -119,7 +120,7 @@ def _transposed(told: Told, *names: str) -> Told:
 
 
 def _in_the_order(told: Told, letters: str) -> Told:
-    """Use the weights and biases of these letters for q, k and v."""
+    """Use the weights and biases of these letters, in order, for q, k and v."""
     pairs = [(own, other) for own, other in zip("qkv", letters, strict=True) if other != own]
     require(all(f"w{letter}" in told for pair in pairs for letter in pair))
     rest = {n: v for n, v in told.items() if n not in [f"b{own}" for own, _ in pairs]}
@@ -133,7 +134,7 @@ def _in_the_order(told: Told, letters: str) -> Told:
 
 
 def _unprojected(told: Told, *names: str) -> Told:
-    """Replace weights by the identity, without biases."""
+    """Replace weights by the identity, and leave their biases out."""
     there = _there(told, names, least=1)
     biases = {f"b{name[1]}" for name in there}
     rest = {name: value for name, value in told.items() if name not in biases}
@@ -188,7 +189,7 @@ def _placed(told: Told, place: Callable[[Array], Array]) -> Told:
 def _waves(
     exponents: Callable[[Array], Array], length: int, width: int, first: Any = np.sin
 ) -> Array:
-    """Return sines and cosines of p / 10000^(e/W) in even and odd columns."""
+    """Return sin(p / 10000^(e/W)) in even columns and its cosine in odd ones."""
     columns, second = np.arange(width), np.cos if first is np.sin else np.sin
     angles = np.multiply.outer(np.arange(length), BASE ** (-exponents(columns) / width))
     return np.asarray(np.where(columns % 2, second(angles), first(angles)))
@@ -203,7 +204,7 @@ def _concatenated(length: int, width: int) -> Array:
     return np.concatenate([right[:, ::2], right[:, 1::2]], axis=-1)
 
 
-# What is added instead, by the number of tokens and the width.
+# By name: the table of positions that is added instead, from the number of tokens and the width.
 _TABLES: dict[str, Callable[[int, int], Array]] = {
     "concatenated": _concatenated,
     "cosine_first": partial(_waves, _pair, first=np.cos),
@@ -227,7 +228,7 @@ ROWS.add(
     "positions_alone",
     *(_made_again, _placed, lambda x: np.broadcast_to(sinusoidal(*x.shape[-2:]), x.shape)),
 )
-# Row b is added to every token of batch entry b, as a table for (L, B, W) does to (B, L, W).
+# Row b is added to every token of batch entry b, as if the embeddings were (L, B, W).
 ROWS.add(
     "positions_along_the_batch",
     *(_made_again, _placed, lambda x: x + sinusoidal(len(x), x.shape[-1])[:, None]),
@@ -241,7 +242,7 @@ ROWS.add(
 )
 
 
-# Which sequence is projected to what.
+# The sequences that are projected to query, key and value.
 
 
 def _made_from(told: Told, *sources: str) -> Told:
@@ -285,11 +286,11 @@ def _stored(pipe: Pipeline, fmt: str) -> Pipeline:
 ROWS.family("projections_in_{}", _stored, ("bfloat16", "float16"))
 
 
-# Norms of the embeddings, of query and key, of the output.
+# Norms of the embeddings, and of query and key.
 
 
 def _rms(rows: Array, epsilon: float) -> Array:
-    """Return rows of root mean square 1 (Zhang, Sennrich 2019, equation 4)."""
+    """Return rows with root mean square 1 (Zhang, Sennrich 2019, equation 4)."""
     return np.asarray(rows / np.sqrt(np.square(rows).mean(axis=-1, keepdims=True) + epsilon))
 
 
@@ -298,7 +299,7 @@ def _layer(rows: Array, epsilon: float) -> Array:
     return _rms(rows - rows.mean(axis=-1, keepdims=True), epsilon)
 
 
-# Name and words, and the norm with its epsilon, the larger ones first.
+# From name and words to the norm and its epsilon, larger epsilons first.
 _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
     (f"{kind}_norm_{eps:g}".replace("-", "_"), f"{word} (epsilon {eps:g}"): (norm, eps)
     for kind, word, norm in (("layer", "LayerNorm", _layer), ("rms", "RMSNorm", _rms))
@@ -314,7 +315,7 @@ def _embeddings(pipe: Pipeline, change: Callable[..., Array], *parameters: Any) 
 
 
 def _of_the_layer(pipe: Pipeline, norm: Any, epsilon: float, *, more: float) -> Pipeline:
-    """Apply the norm in front of the layer, with a number added to its weight."""
+    """Apply the norm before the layer, with ``more`` added to its weight."""
     parts = given(pipe.problem.made_from).norm_before
     require(parts and not ("bias" in parts and norm is not _layer))
     weight = widen(parts["weight"], np.float64) + more
@@ -375,12 +376,12 @@ ROWS.add("norms_after_rope", _norms_after_rope)
 ROWS.add("norms_of_all_heads", _made_again, _of_all_heads)
 
 
-# Behind attention.
+# After attention.
 
 
 def _output_missing(pipe: Pipeline) -> Pipeline:
     weight = given(pipe.output).weight
-    # A context of another width than the answer's needs a file of another shape.
+    # If the context has another width than the answer, the file must have that width.
     same = pipe.file.shapes.get("context") == pipe.problem.output_shapes["context"]
     require(weight.shape[0] == weight.shape[1] or not same)
     joined = pipe.but(output=None)
@@ -388,7 +389,7 @@ def _output_missing(pipe: Pipeline) -> Pipeline:
 
 
 def _of_embeddings(pipe: Pipeline) -> Array:
-    """Return the embeddings with their positions, (B, 1, L, W)."""
+    """Return the embeddings with their positions added, (B, 1, L, W)."""
     told = given(pipe.projected)
     x = widen(told["x"], np.float64)
     x = x + sinusoidal(*x.shape[-2:]) if "positions" in told else x
@@ -396,7 +397,7 @@ def _of_embeddings(pipe: Pipeline) -> Array:
 
 
 def _plus(pipe: Pipeline, source: Callable[[Pipeline], Array]) -> Pipeline:
-    """Add an input to the output, if it has that shape."""
+    """Add an input to the output, if it has the shape of the output."""
     added = joined_heads(source(pipe))
 
     def add(_: Run, made: Outputs) -> Array:

@@ -1,4 +1,4 @@
-"""Mistakes with the rotary embedding: whether, where, how fast and how pairs are turned."""
+"""Mistakes with the rotary embedding: its frequencies, positions, pairs and rounding."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.referee.pipeline import Pipeline
 
-    # Positions of rows and the offsets (B or 1, 1) in, other positions out.
+    # From the positions of rows and the offsets (B or 1, 1) to other positions.
     Move = Callable[[Array, Array], Array]
 
 ROWS = Rows()
 
 _SHORT = ("bfloat16", "float16")
 _PAIRINGS = ("half", "interleaved")
-# Bases of models.
+# The bases that well-known models use.
 _BASES = (
     *(100_000, 150_000, 160_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 8_000_000, 10_000_000),
 )
-# A width of 2 has only one order of pairs.
+# The least width with two pairs: a single pair has only one order.
 _TWO_PAIRS = 4
 _SIDES = {("key", "query"): "key", ("query", "key"): "query"}
 
@@ -41,7 +41,7 @@ def other_pairing(rope: Rope) -> Rope:
     return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
 
-# Which rotary embedding.
+# Another rotary embedding.
 
 
 def _with_base(pipe: Pipeline, base: float) -> Pipeline:
@@ -58,7 +58,7 @@ def _stated(make: Callable[[Rope], str]) -> Callable[[Problem], str]:
 
 
 def _unasked(pipe: Pipeline, pairing: Any, base: float) -> Pipeline:
-    # A width of 2 has one pair, which has frequency 1 with any base.
+    # A width of 2 has one pair, whose frequency is 1 for any base.
     same = pipe.width == 2 and (pairing == "interleaved" or base != BASE)
     require(pipe.rope is None, pipe.width % 2 == 0, not same)
     return pipe.but(rope=Rope(pairing, float(base)))
@@ -102,7 +102,7 @@ ROWS.family(
 )
 
 
-# Where rows stand.
+# Other positions.
 
 
 def _placed(pipe: Pipeline, queries: Move | None, keys: Move | None = None) -> Pipeline:
@@ -129,7 +129,7 @@ def _cache(pipe: Pipeline, move: Move) -> Pipeline:
 
 
 def _has_cache(pipe: Pipeline) -> bool:
-    """Return whether each entry has keys before the first query, and a key at it."""
+    """Return whether each entry has keys before its first query, and a key at that query."""
     return bool(((pipe.offsets > 0) & (pipe.offsets < pipe.shape[3])).all())
 
 
@@ -159,7 +159,7 @@ ROWS.add("rope_twice", _placed, _twice, _twice)
 ROWS.add("rope_keys_twice", _placed, None, _twice)
 
 
-# What is rotated, and in which direction.
+# Other inputs, or another direction of rotation.
 
 
 def _one_side(pipe: Pipeline, side: str) -> Pipeline:
@@ -186,7 +186,7 @@ ROWS.add("rope_backwards", _backwards, "query", "key")
 ROWS.family("rope_{}_backwards", _backwards, _SIDES)
 
 
-# How components are paired and ordered.
+# Another pairing or order of components.
 
 
 def _permuted(pipe: Pipeline, side: str) -> Pipeline:
@@ -207,7 +207,7 @@ ROWS.family("rope_{}_permuted", _permuted, _SIDES)
 ROWS.family("rope_{}_other_pairing", _one_otherwise, _SIDES)
 
 
-# How a pair is turned: its angles, its partner, the width.
+# Other angles, partners or widths.
 
 
 def _turned_by(pipe: Pipeline, turn_: Callable[[Array, Array, Rope], Array]) -> Pipeline:
@@ -216,7 +216,7 @@ def _turned_by(pipe: Pipeline, turn_: Callable[[Array, Array, Rope], Array]) -> 
 
 
 def _together(one: Array, other: Array, rope: Rope) -> Array:
-    """Lay out first and second components of all pairs."""
+    """Return rows from the first and the second components of all pairs."""
     parts = np.broadcast_arrays(one, other)
     if rope.pairing == "half":
         return np.concatenate(parts, axis=-1)
@@ -224,7 +224,7 @@ def _together(one: Array, other: Array, rope: Rope) -> Array:
 
 
 def _partners(rows: Array, rope: Rope, sign: int) -> Array:
-    """Return each component's partner, with a sign for the first one's."""
+    """Return the partner of each component; the partners of first components get this sign."""
     if rope.pairing == "half":
         first, second = np.split(rows, 2, axis=-1)
     else:
@@ -235,7 +235,7 @@ def _partners(rows: Array, rope: Rope, sign: int) -> Array:
 def _by_table(
     rows: Array, rope: Rope, cosine: Array, sine: Array, *, sign: int = -1, laid: Rope | None = None
 ) -> Array:
-    """Rotate by cosines and sines, which may be laid out for another pairing."""
+    """Rotate by tables of cosines and sines; ``laid``: they are laid out for another pairing."""
     cosine, sine = (_together(each, each, laid or rope) for each in (cosine, sine))
     return np.asarray(rows * cosine + _partners(rows, rope, sign) * sine)
 
@@ -267,7 +267,7 @@ def _first(pipe: Pipeline, share: int) -> Pipeline:
     return _turned_by(pipe, turn_)
 
 
-# How it is rounded.
+# Rounding in the rotary embedding.
 
 
 def _rounded(pipe: Pipeline, what: str, fmt: str) -> Pipeline:
@@ -297,7 +297,7 @@ def _table_in(pipe: Pipeline, fmt: str) -> Pipeline:
 def _in_float32(rows: Array, positions: Array, rope: Rope) -> Array:
     """Return the angles in float32, as models compute them: positions times 1 / base^(2p/D).
 
-    Each power is rounded correctly, as nearly all of PyTorch's are; those of NumPy are not.
+    Each power is rounded correctly, like nearly all of PyTorch's; NumPy's are not.
     """
     width = rows.shape[-1]
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)

@@ -1,7 +1,7 @@
 """Steps that are rounded to fewer bits than the file has: inputs, scores, weights, sums.
 
-Kernels round exp(score − largest score), the largest of the row or of the blocks seen so far. In
-terms of the weights that is their ratio to the largest of them.
+Kernels round exp(score − maximum), where the maximum is that of the row, or of the blocks so far.
+This exponential is the weight divided by the largest weight.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = Rows()
 
 Rounding = Callable[[Array], Array]
 _SHORT: dict[str, Rounding] = {fmt: PRECISIONS[fmt].stored for fmt in ("bfloat16", "float16")}
-# TF32 has as many bits.
+# TF32 and float16 have equally many significant bits.
 _FORMATS = {"bfloat16": "bfloat16", "float16": "float16, or to TF32"}
 _INPUTS: dict[str, tuple[str, ...]] = {
     "cache": ("key", "value"),
@@ -35,9 +35,9 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "key": ("key",),
     "value": ("value",),
 }
-# Rounding more numbers, or adding up more keys one at a time, takes too long.
+# The most numbers that are rounded; the most keys that are added up one at a time.
 _MOST_NUMBERS, _MOST_ROUNDINGS = 2**21, 2**12
-# Keys that share a row max, 0 for all of them: the end of the name, and words.
+# From the number of keys that share a maximum, 0 for all, to the end of the name and words.
 _BESIDE = {0: ("", "exp(score − largest score)")}
 _BESIDE |= {
     size: (f"_of_{size}", f"exp(score − largest score so far, of blocks of {size} keys)")
@@ -52,14 +52,14 @@ def _in_float32(pipe: Pipeline) -> bool:
 
 
 def _moving_scale(pipe: Pipeline) -> float:
-    """Return the scale, if it is neither 0 nor a power of two, which moves no digits."""
+    """Return the scale, if multiplying by it rounds: it is neither 0 nor a power of two."""
     scale = pipe.scale
     require(isinstance(scale, float) and abs(math.frexp(scale)[0]) not in (0.0, 0.5))
     return float(scale)
 
 
 def _rounds(pipe: Pipeline, name: str, rounding: Rounding) -> bool:
-    """Return whether rounding changes an input as it is multiplied."""
+    """Return whether rounding changes an input of a product."""
     array = getattr(pipe, name)
     turned = pipe.rope is not None and name != "value"
     return array is not None and (turned or not np.array_equal(rounding(array), array))
@@ -82,7 +82,7 @@ def _scaled_query(pipe: Pipeline, rounding: Rounding) -> Pipeline:
 
 
 def _factors_in(pipe: Pipeline, precision: Precision, rounding: Rounding) -> Pipeline:
-    """Round query, key and value; exponentials too, if these three have no more bits."""
+    """Round query, key and value; round exponentials, too, if the three need no rounding."""
     names = tuple(n for n in ("query", "key", "value") if getattr(pipe, n) is not None)
     require(all(np.isfinite(rounding(getattr(pipe, name))).all() for name in names))
     made = _operands(pipe, rounding, *names).but(products=replace(precision, fused=True))
@@ -91,7 +91,7 @@ def _factors_in(pipe: Pipeline, precision: Precision, rounding: Rounding) -> Pip
 
 
 def tops(weights: Array, block: int | None) -> Array:
-    """Return the row max of the weights, or for each key that of the blocks so far; 1 for None."""
+    """Return the largest weight of the row (block 0) or of the blocks so far; 1 for None."""
     if block is None:
         return np.ones(1)
     if block == 0:
@@ -104,7 +104,7 @@ def tops(weights: Array, block: int | None) -> Array:
 
 
 def rounded_exponentials(weights: Array, rounding: Rounding, block: int | None) -> Array:
-    """Round exp(score − maximum), or the weights themselves for None."""
+    """Round exp(score − maximum); if ``block`` is None, round the weights themselves."""
     top = tops(weights, block)
     return np.asarray(rounding(weights / top) * top)
 
@@ -115,12 +115,12 @@ def _exponentials(pipe: Pipeline, rounding: Rounding, block: int | None) -> Pipe
 
 
 def _summed(pipe: Pipeline, rounding: Rounding, block: int) -> Pipeline:
-    """Round exponentials before they are added up, too."""
+    """Round exponentials before they enter either sum."""
     require(pipe.shape[3] > block)
 
     def change(_: Run, __: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
         rounded = rounded_exponentials(weights, rounding, block)
-        # Relative to the row sum before, which holds the sink.
+        # The sum is relative to the right row sum, which includes the sink.
         total = 1 + (rounded - weights).sum(axis=-1, keepdims=True)
         return rounded / total, lse + np.log(total[..., 0])
 
@@ -185,14 +185,14 @@ _family(
 
 
 class Grid(NamedTuple):
-    """A format of 8 bits: its name, its largest number, and how to round."""
+    """An 8-bit format: its name, its largest number, and how to round to it."""
 
     name: str
     largest: float
     nearest: Rounding
 
     def stored(self, array: Array, size: Array | None = None) -> Array:
-        """Store numbers, scaled so that this size becomes the largest one; None for no scale."""
+        """Round numbers, scaled so that ``size`` becomes the largest one; None for no scale."""
         if size is None:
             return np.clip(self.nearest(array), -self.largest, self.largest)
         scale = np.where(size == 0, 1, size).astype(array.dtype) / array.dtype.type(self.largest)
@@ -200,7 +200,7 @@ class Grid(NamedTuple):
 
 
 def _float8(mantissa: int, least: int) -> Rounding:
-    """Return how to round to floats with this mantissa and least exponent."""
+    """Return the rounding to floats with these mantissa bits and this least exponent."""
 
     def nearest(array: Array) -> Array:
         exponent = np.frexp(array)[1] - 1
@@ -210,21 +210,21 @@ def _float8(mantissa: int, least: int) -> Rounding:
     return nearest
 
 
-# Symmetric schemes leave the number of int8 out that has no positive counterpart.
+# Symmetric schemes do not use −128, which has no positive counterpart.
 _INT8 = Grid("int8", 127.0, np.rint)
 _FLOAT8 = (
     Grid("float8_e4m3fn", 448.0, _float8(3, -6)),
     Grid("float8_e5m2", 57344.0, _float8(2, -14)),
 )
 _GRIDS = (_INT8, *_FLOAT8)
-# Which numbers share a scale: the axes of (B, H, L or S, D); None for no scale.
+# The axes of (B, H, L or S, D) along which numbers share a scale; None for no scale.
 _SHARING: dict[tuple[str, str], tuple[int, ...] | None] = {
     ("", "without a scale"): None,
     ("_scaled", "with one scale, by the largest magnitude"): (0, 1, 2, 3),
     ("_by_head", "with a scale for each head"): (0, 2, 3),
     ("_by_token", "with a scale for each token of each head"): (3,),
 }
-# Inputs that are quantized: name, words and inputs; a part of others stands before them.
+# From name and words to the quantized inputs; subsets come before the sets that contain them.
 _QUANTIZED = {
     ("key", "the keys are"): ("key",),
     ("value", "the values are"): ("value",),
@@ -234,7 +234,7 @@ _QUANTIZED = {
 
 
 def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Array:
-    """Return the largest magnitude in each group that shares a scale."""
+    """Return the largest magnitude in each group of numbers that share a scale."""
     key = "size", name, axes, id(pipe.query), id(pipe.key), id(pipe.value), id(pipe.rope)
     if key not in pipe.file.memory:
         array = given(getattr(turned_inputs(pipe), name))
@@ -245,7 +245,7 @@ def _size(pipe: Pipeline, name: str, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Ar
 def _quantized(
     pipe: Pipeline, grid: Grid, axes: tuple[int, ...] | None, names: tuple[str, ...]
 ) -> Pipeline:
-    """Store some inputs in 8 bits, as they are multiplied."""
+    """Round some inputs of the products to 8 bits."""
     arrays = [given(getattr(pipe, name)) for name in names]
     require(pipe.score in ("dot", "cosine"))
     require(all(array.size <= 2 * _MOST_NUMBERS for array in arrays))
@@ -293,7 +293,7 @@ ROWS.family(
 
 
 def _exponentials_on(pipe: Pipeline, grid: Grid, block: int) -> Pipeline:
-    """Store exponentials, whose largest is 1, in 8 bits."""
+    """Round exponentials, the largest of which is 1, to 8 bits."""
     require(pipe.value is not None, pipe.shape[3] > block)
 
     def rounding(powers: Array) -> Array:
@@ -327,7 +327,7 @@ ROWS.family(
 ROWS.add("normalised_weights_in_int8_scaled", _normalised_on, _INT8, np.max)
 
 
-# Sums of 16 bits.
+# Sums that are kept in 16 bits.
 
 _SPLIT = np.float32(2.0**16 + 1)
 
@@ -338,7 +338,7 @@ def _bfloat16_in_loops(array: Array) -> Array:
     return np.asarray(more - (more - array))
 
 
-# `Precision.rounded` takes five times as long for a few numbers.
+# Fast rounding for few numbers: `Precision.rounded` takes five times as long.
 _IN_LOOPS: dict[str, Rounding] = {
     "bfloat16": _bfloat16_in_loops,
     "float16": lambda array: array.astype(np.float16).astype(np.float32),
@@ -355,10 +355,10 @@ def _added_up(
     factors: bool,
     rescaled: bool = False,
 ) -> Array:
-    """Return the sum of weight · value that is rounded after each block of keys.
+    """Return Σ weight · value, rounded after each block of keys.
 
-    It is made of weights divided by `tops`. With ``factors`` these and the values are rounded, and
-    single products too; with ``rescaled`` the sum is also rounded where it is rescaled.
+    The weights are divided by `tops`. With ``factors``, these quotients, the values and single
+    products are rounded, too. With ``rescaled``, the sum is also rounded when it is rescaled.
     """
     rounded, top = _IN_LOOPS[fmt], tops(weights, beside)
     shares = (weights / top).astype(np.float32)
@@ -387,10 +387,10 @@ def _added_in(
     rescaled: bool = False,
     all_in: bool = False,
 ) -> Pipeline:
-    """Hold the sum of values, the row sum or both in 16 bits; ``all_in``: all factors as well."""
+    """Keep the sum of values, the row sum or both in 16 bits; ``all_in``: all factors as well."""
     keys, own, largest, value = pipe.shape[3], PRECISIONS[fmt], pipe.file.largest, given(pipe.value)
     require(largest >= PRECISIONS["float32"].largest or largest == own.largest)
-    # Several sizes may hold all keys: the smallest of them is tried.
+    # If several sizes hold all keys, only the smallest of them is tried.
     require(keys > block // 2 if block > 1 else 1 < keys <= _MOST_ROUNDINGS)
     require(not below or pipe.sinks is None)
     # Tensor cores take both factors in one format; a loop over the keys multiplies in float32.
@@ -403,7 +403,7 @@ def _added_in(
 
     def denominator(_: Run, __: Array, weights: Array, lse: Array) -> tuple[Array, Array]:
         sums = total(weights, ones, factors=all_in)
-        sums = np.where(sums == 0, 1, sums)  # a row that sees no key has none
+        sums = np.where(sums == 0, 1, sums)  # the sum is 0 if a query sees no key
         return weights / sums, lse + np.log(sums[..., 0])
 
     return softmaxed(made, denominator) if below else made

@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 ROWS = Rows()
 
 
-# Other ways to read a table of the shape of a mask or a bias.
+# Wrong ways to read a mask or a bias.
 
 
 def transposed(array: Array) -> Array:
-    """Exchange the rows and columns of a square table (…, L, S) or matrix."""
+    """Transpose a square matrix or table (…, L, S)."""
     rows, columns = array.shape[-2:]
     require(rows == columns > 1)
     return array.swapaxes(-1, -2)
 
 
 def first_of(array: Array, axis: int) -> Array:
-    """Take the first along an axis for all."""
+    """Use the first slice along an axis for all."""
     require(array.shape[axis] > 1)
     return np.take(array, [0], axis=axis)
 
 
 def off_by_one(array: Array, step: int, axis: int) -> Array:
-    """Read each row's neighbour in a table (…, L, S), or each number's in memory for axis −1."""
+    """Read the neighbouring row of a table (…, L, S), or for axis −1 the neighbour in memory."""
     require(array.shape[axis] > 1)
     if axis == 2:
         return np.roll(array, step, axis=2)
     return np.roll(array.reshape(*array.shape[:2], -1), step, axis=-1).reshape(array.shape)
 
 
-# The neighbour that is read instead, and the change of the table.
+# From the neighbour that is read instead to the change of the table.
 PLACES: dict[str, Any] = {
     "next_key": (off_by_one, -1, 3),
     "next_query": (off_by_one, -1, 2),
@@ -58,7 +58,7 @@ PLACES: dict[str, Any] = {
 }
 
 
-# Scale: a factor made of the problem.
+# Scale: another factor, computed from the problem.
 
 
 def _width(problem: Problem) -> int:
@@ -66,19 +66,19 @@ def _width(problem: Problem) -> int:
 
 
 def _twice(problem: Problem) -> float:
-    """Return scale², unless this is 1/D, which has its own row."""
+    """Return scale², unless it is 1/D, which has its own row in the table."""
     twice = problem.scale * problem.scale
     return problem.scale if math.isclose(twice, 1 / _width(problem), rel_tol=1e-12) else twice
 
 
 def _of_length(problem: Problem, length: int) -> float:
-    """Return 1/√length, unless this is the usual scale."""
+    """Return 1/√length, unless it is the usual scale."""
     return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
 
 
 def _scaled_by(pipe: Pipeline, factor: Factor) -> Pipeline:
     made = factor(pipe.problem)
-    # Infinite scales are nobody's mistake.
+    # An infinite scale is not a likely mistake.
     require(math.isfinite(made), isinstance(pipe.scale, float))
     require(not math.isclose(made, pipe.scale, rel_tol=1e-12))
     return pipe.but(scale=float(made))
@@ -120,7 +120,7 @@ ROWS.add(
 )
 
 
-# Score function. Each row states its scale, so no mistake of the scale is reported beside it.
+# Score function. Each row states its scale, so no mistake of the scale is reported with it.
 
 
 def _one(_: Problem) -> float:
@@ -132,7 +132,7 @@ def _of_width(problem: Problem) -> float:
 
 
 def _other_scale(pipe: Pipeline, factor: Factor | None) -> float:
-    """Return the problem's scale, or a factor that differs from it."""
+    """Return the problem's scale, or this factor if it differs from the scale."""
     own = float(pipe.problem.scale)
     made = own if factor is None else factor(pipe.problem)
     require(factor is None or made != own)
@@ -145,7 +145,7 @@ def _scored_by(pipe: Pipeline, asked: str, done: str, factor: Factor | None) -> 
 
 
 def _normed(pipe: Pipeline, epsilon: float, factor: Factor | None) -> Pipeline:
-    """Divide query and key by their root mean squares."""
+    """Divide the rows of query and key by their root mean squares."""
 
     def norm(rows: Array) -> Array:
         mean = np.mean(np.square(rows), axis=-1, keepdims=True) + epsilon
@@ -161,7 +161,7 @@ def _asking_for(asked: str, score: str, factor: Factor | None) -> Callable[[Prob
             return ""
         default = 1.0 if score == "cosine" else _of_width(problem)
         number: float = problem.scale if factor is None else factor(problem)
-        # What is given already stays given.
+        # No --scale is needed if the default is right and the problem states no other scale.
         same = number == default and problem.scale in (default, number)
         return f"--score {score}" + ("" if same else f" --scale {shortest(number)}")
 
@@ -176,7 +176,7 @@ _SCORES: dict[str, tuple[str, str, Factor | None]] = {
     "score_weight_missing": ("general", "dot", None),
     "score_weight_missing_scaled": ("general", "dot", _of_width),
 }
-# The end of the name and words; the epsilon under the root, and the scale.
+# From the end of the name and its words to the epsilon under the root and the scale.
 _NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
     ("", ""): (0.0, None),
     ("_1e_6", ", with 1e-6 under the root"): (1e-6, None),
@@ -188,7 +188,7 @@ ROWS.family("query_key_normed{}", _normed, _NORMED)
 ROWS.add("score_weight_transposed", altered, "score_weight", transposed)
 
 
-# Softcap, bias and ALiBi: steps that do something else, or come earlier or later.
+# Softcap, bias and ALiBi: steps that are computed otherwise, or come earlier or later.
 
 
 def _step_as(pipe: Pipeline, step: str, do: Callable[[Run, Array], Array]) -> Pipeline:
@@ -197,7 +197,7 @@ def _step_as(pipe: Pipeline, step: str, do: Callable[[Run, Array], Array]) -> Pi
 
 
 def _before(pipe: Pipeline, step: str, other: str | None) -> Pipeline:
-    """Move a step before another one, or behind the mask."""
+    """Move a step before another one; None: after the mask."""
     require({step, other or step} <= set(pipe.order), step == "cap" or step in pipe.terms)
     require("cap" not in (step, other) or pipe.softcap is not None, other or pipe.rules)
     return pipe.moved(step, before=other)
@@ -267,7 +267,7 @@ ROWS.family(
 
 
 def _alibi_as(pipe: Pipeline, term: Callable[[Array, Run], Array]) -> Pipeline:
-    """Replace the ALiBi bias by one made of slopes (1, H, 1, 1) and indices."""
+    """Replace the ALiBi bias by a function of slopes (1, H, 1, 1) and indices."""
     slopes = given(pipe.problem.alibi_slopes)
     return pipe.with_term("alibi", lambda run: term(run.by_head(slopes), run))
 

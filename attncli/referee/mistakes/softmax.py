@@ -1,4 +1,4 @@
-"""Mistakes of the softmax, in what stands in its place, and in its sinks."""
+"""Mistakes in the softmax and its sinks, and other functions in the place of the softmax."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SINGLE = PRECISIONS["float32"].largest
 
 
 def exponentials(scores: Array, shift: Array) -> Array:
-    """Return exp(score − shift), 1 where both are −inf."""
+    """Return exp(score − shift); 1 where both are −inf."""
     return np.asarray(np.exp(scores - _finite(shift)))
 
 
@@ -35,12 +35,12 @@ def _finite(shift: Array) -> Array:
 
 
 def _top(scores: Array) -> Array:
-    """Return the row max, 0 where a query sees no key."""
+    """Return the row max; 0 where a query sees no key."""
     return _finite(scores.max(-1, keepdims=True))
 
 
 def divided(array: Array, total: Array) -> Array:
-    """Return array / total, 0 where the total is 0."""
+    """Return array / total; 0 where the total is 0."""
     return np.where(total == 0, 0, array / total)
 
 
@@ -52,11 +52,11 @@ def _weights(pipe: Pipeline, make: Callable[[Array], Array]) -> Pipeline:
     return softmaxed(pipe, lambda _run, scores, _weights, lse: (make(scores), lse))
 
 
-# Over which axes.
+# Softmax over other axes.
 
 
 def _over(pipe: Pipeline, axes: tuple[int, ...], longer: tuple[int, ...]) -> Pipeline:
-    """Let the softmax run over several axes together; some must be longer than 1."""
+    """Let the softmax run over these axes together; the ``longer`` ones must exceed 1."""
     require(*(pipe.shape[axis] > 1 for axis in longer))
 
     def make(scores: Array) -> Array:
@@ -113,7 +113,7 @@ ROWS.add(
 )
 
 
-# Twice, transposed, along a lost axis, or something else in its place.
+# Softmax twice, transposed or along a lost axis, or another function in its place.
 
 
 def _is_square(pipe: Pipeline) -> bool:
@@ -127,7 +127,7 @@ def _column(array: Array) -> Array:
 def _lost_axis(
     pipe: Pipeline, shift: Callable[[Array], Array], total: Callable[[Array], Array]
 ) -> Pipeline:
-    """Take row max, row sum or both as a vector over keys."""
+    """Apply row max, row sum or both along the wrong axis, as a vector over keys."""
 
     def make(scores: Array) -> Array:
         powers = np.exp(scores - shift(_top(scores)))
@@ -194,11 +194,11 @@ ROWS.add("relu_divided_by_length", _weights, lambda scores: _rectified(scores) /
 ROWS.add("softmax_base_2", _base_two, option=_of_powers)
 
 
-# What is added to the denominator, or left out of it.
+# A number that is added to the denominator.
 
 
 def with_epsilon(pipe: Pipeline, epsilon: float) -> Pipeline:
-    """Add a number to the row sums."""
+    """Add a number to the row sums of exp(score − row max)."""
 
     def change(_: Run, scores: Array, weights: Array, lse: Array) -> Result:
         total = exponentials(lse[..., None], scores.max(-1, keepdims=True))
@@ -239,11 +239,11 @@ ROWS.add(
 )
 
 
-# Sinks, logits that count only in the denominator.
+# Sinks: logits that count only in the denominator.
 
 
 def _with_column(pipe: Pipeline, softmax: Callable[[Run, Array, Array], Result]) -> Pipeline:
-    """Replace the softmax by one that gets the sinks as (1, H, 1, 1)."""
+    """Replace the softmax by a function that gets the sinks as (1, H, 1, 1)."""
     sinks = given(pipe.sinks)
     return pipe.but(softmax=lambda run, scores: softmax(run, scores, run.by_head(sinks)))
 

@@ -1,10 +1,10 @@
-"""What a mistake is: one row of a table, its stage, and the changes of which rows are made.
+"""Mistakes as rows of a table, their stages, and common changes of a pipeline.
 
 A row has a name, a meaning, a fix, the option that reproduces it, and a change of one stage of the
-pipeline; a family of them has the values of its parameter as data, which stand in its words as {}.
+pipeline. A family has one row for each value of a parameter, which stands in its words as {}.
 
-A change takes a pipeline and parameters, and returns another pipeline. Where the mistake makes no
-sense for the pipeline, `require` and `given` end the change, and the search passes over its row.
+A change takes a pipeline and parameters, and returns another pipeline. If the mistake makes no
+sense for the pipeline, `require` and `given` end the change, and the search skips the row.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The right pipeline in, the deviating one out; None where the mistake makes no sense for it.
+# From the right pipeline to the wrong one; None if the mistake makes no sense for it.
 Change = Callable[[Pipeline], Pipeline | None]
 Option = Callable[["Problem"], str]
-# Of blocks of keys.
+# The sizes of blocks of keys that are tried.
 SIZES = (8, 16, 32, 64, 128)
 _EVERY = "almost any input"
 
@@ -48,20 +48,20 @@ _CONTEXT = frozenset({"context"})
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """A stage of attention that mistakes change, and how the search treats them."""
+    """A stage of attention that mistakes change, and how the search treats these mistakes."""
 
     part_of: Stage | None = None  # two mistakes of one stage exclude each other
-    outputs: frozenset[str] | None = None  # those in which its mistakes show; None for all
-    alone: bool = False  # its mistakes are never tried together with another one
-    like_a_scale: bool = False  # two of its mistakes together may come to one other scale
-    # Its mistakes change nothing but roundings: beside another mistake one counts only where it
-    # leaves far less error.
+    outputs: frozenset[str] | None = None  # the outputs that its mistakes change; None for all
+    alone: bool = False  # its mistakes are never tried together with another mistake
+    like_a_scale: bool = False  # two such mistakes together may look like one other scale
+    # Its mistakes change only roundings: one is named with another mistake only if far less error
+    # is left.
     only_rounds: bool = False
     late: bool = False  # its mistakes are many or slow, and tried after those of all other stages
-    # They need a kernel that goes over the keys block by block: of equally good explanations, they
-    # come after those that anybody may make.
+    # Only kernels that go over the keys block by block make its mistakes: among equally good
+    # explanations, they come last.
     of_kernels: bool = False
-    # Whether a problem has nothing that its mistakes could concern.
+    # Whether a problem lacks this stage.
     absent: Callable[[Problem], bool] = lambda _: False
 
     def excludes(self, other: Stage) -> bool:
@@ -74,7 +74,7 @@ class Stage:
         return (self, *(() if self.part_of is None else self.part_of.lineage))
 
 
-# How query, key and value are made.
+# Stages that make query, key and value.
 EMBEDDING_NORM = Stage(alone=True)
 PROJECTION = Stage()
 QUERY_PROJECTION = Stage(part_of=PROJECTION)
@@ -87,13 +87,13 @@ COPIES = Stage(part_of=INPUTS, alone=True)
 SLOTS = Stage(part_of=INPUTS, alone=True)
 VALUE_BLOCKS = Stage(part_of=INPUTS, outputs=_CONTEXT, alone=True)
 HEADS = Stage()
-# Of some inputs, where another mistake would be no evidence.
+# Only some inputs are misread: a second mistake would not be evident.
 MISREAD_HEADS = Stage(part_of=HEADS, alone=True)
-# There are many ways to go wrong, and each is enough.
+# Many numbers of heads are tried, so no second mistake is.
 NUMBER_OF_HEADS = Stage(outputs=_CONTEXT, alone=True)
 STRIDES = Stage(alone=True)
 
-# From the product to the scores.
+# Stages from the product to the scores.
 SCALE = Stage(like_a_scale=True)
 SCORE_FUNCTION = Stage(part_of=SCALE)
 PRODUCTS = Stage(only_rounds=True)
@@ -103,7 +103,7 @@ STORED_EXPONENTIALS = Stage(part_of=PRODUCTS, outputs=_CONTEXT, alone=True)
 QUANTIZED = Stage(part_of=PRODUCTS, alone=True, late=True)
 SHORT_WEIGHTS = Stage(part_of=PRODUCTS, outputs=_CONTEXT, alone=True, late=True)
 ROPE = Stage()
-# Who mistakes two of these makes two mistakes.
+# Mistakes in two of these stages count as two mistakes.
 ROPE_PAIRING = Stage(part_of=ROPE)
 ROPE_FREQUENCIES = Stage(part_of=ROPE)
 ROPE_PLACE = Stage(part_of=ROPE)
@@ -114,7 +114,7 @@ NEW_POSITIONS = Stage(part_of=ROPE_PLACE, alone=True)
 BIAS = Stage(absent=lambda problem: problem.bias is None)
 BIAS_PLACES = Stage(part_of=BIAS, alone=True)
 
-# Which keys a query sees.
+# Stages that decide which keys a query sees.
 MASK = Stage(absent=lambda problem: problem.visible.mask is None)
 MASK_PLACES = Stage(part_of=MASK, alone=True)
 PADDING = Stage()
@@ -127,7 +127,7 @@ CAUSAL_BLOCKS = Stage(part_of=CAUSAL, alone=True, of_kernels=True)
 WINDOW = Stage()
 BLOCKS = Stage(of_kernels=True)
 
-# The softmax, and what follows it.
+# The softmax, and the stages after it.
 SOFTMAX = Stage()
 LOST_AXES = Stage(part_of=SOFTMAX, alone=True)
 EPSILON = Stage(part_of=SOFTMAX, alone=True)
@@ -137,7 +137,7 @@ SOFTMAX_BASE = Stage(like_a_scale=True)
 ONLINE_SOFTMAX = Stage(alone=True, of_kernels=True)
 SPLITS = Stage(alone=True, of_kernels=True)
 PRECISION = Stage(outputs=_CONTEXT, alone=True)
-# A sum in 16 bits, a key at a time, takes longer than all else together.
+# Adding up in 16 bits, one key at a time, takes longer than all other mistakes together.
 SHORT_SUMS = Stage(part_of=PRECISION, outputs=_CONTEXT, alone=True, late=True)
 ADDED = Stage(outputs=_CONTEXT)
 OUTPUT_PROJECTION = Stage(outputs=_CONTEXT)
@@ -145,7 +145,7 @@ OUTPUT_BIAS = Stage(outputs=_CONTEXT)
 RESIDUAL = Stage()
 OUTPUT_NORM = Stage(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
 
-# How the outputs are written.
+# Stages that write the outputs.
 GIVEN = Stage(outputs=_CONTEXT, alone=True)
 LSE = Stage(outputs=frozenset({"lse"}))
 LSE_OF_BLIND_ROWS = Stage(outputs=frozenset({"lse"}))
@@ -155,7 +155,7 @@ SCORES = Stage(outputs=frozenset({"scores", "raw", "capped"}))
 # Gradients.
 BACKWARD = Stage(alone=True)
 
-# Stages about which there is nothing more to say.
+# Stages without special treatment.
 _PLAIN = (
     *("projected_bias", "query_key_norm", "positions", "key_source", "shared_heads", "softcap"),
     *("alibi", "query_padding", "hiding", "blind_rows", "sinks", "dropout"),
@@ -174,25 +174,25 @@ class Mistake:
     change: Change
     stage: Stage
     fix: str  # what to change in its code
-    shows: str = _EVERY  # inputs on which it gives other numbers than the definition
-    option: Option = lambda _: ""  # with which attncli computes the same; empty without any
+    shows: str = _EVERY  # inputs on which its numbers differ from the right ones
+    option: Option = lambda _: ""  # the option that reproduces it with attncli; empty if none
     needs: frozenset[str] = frozenset()  # axes that must be whole: ``batch``, ``heads``, ``rows``
-    # It only changes how results are written, so that it can be tried on results that are too
-    # large to be computed again.
+    # It only changes how results are written, so it can be tried on results that are too large to
+    # compute again.
     writes: bool = False
-    reshapes: bool = False  # it explains files of another shape than the answer, and no others
-    projects: bool = False  # it makes query, key and value again from what they were made of
-    variant_of: tuple[str, ...] = ()  # mistakes beside which this one says nothing more
-    pattern: bool = False  # it says only which weights are 0, which many rules may come to
-    # It rounds something in a way that is not known: what it leaves is as large as its roundings.
+    reshapes: bool = False  # it explains only files whose shape differs from the answer's
+    projects: bool = False  # it projects query, key and value again from the embeddings
+    variant_of: tuple[str, ...] = ()  # if one of these mistakes fits as well, only that is named
+    pattern: bool = False  # it says only which weights are 0, so many rules may be the cause
+    # Its exact roundings are not known: the error that it leaves is as large as they are.
     roughly: bool = False
-    choice: float | None = None  # of a fitted number: how much was free to choose, in bits
-    free: int = 0  # how many numbers were fitted: the output has to show more than that
-    family: str = ""  # the name with {} for its parameter; the name itself where it has none
+    choice: float | None = None  # of a fitted number: the bits that were free to choose
+    free: int = 0  # how many numbers were fitted: the output must show more numbers than that
+    family: str = ""  # the name with {} for its parameter; the name itself if it has none
 
 
 class Rows(list[Mistake]):
-    """Rows of the table, one after the other."""
+    """Rows of the table, in the order in which they were added."""
 
     def __init__(self, words: Mapping[str, Mapping[str, str]] = WORDS) -> None:
         self.words = words
@@ -211,7 +211,7 @@ class Rows(list[Mistake]):
         """Add a row: a name and a change with its parameters.
 
         The words of the row stand in ``words.csv``, under its name or the name of its family.
-        An option may depend on the problem; ``when`` says where the mistake makes sense.
+        An option may depend on the problem; ``when`` tells whether the mistake makes sense.
         """
         family = name if name in self.words else family or name
         made = fields_of(self.words[family], words)
@@ -240,8 +240,8 @@ class Rows(list[Mistake]):
     ) -> None:
         """Add a row for each value, or tuple of values, of a parameter that stands in the name.
 
-        A mapping gives the words in names and sentences their parameters. An option may be a
-        function of the words.
+        The keys of a mapping are the words for names and sentences, its values the parameters. An
+        option may be a function of the words.
         """
         pairs = values.items() if isinstance(values, Mapping) else ((v, v) for v in values)
         for own, parameters in pairs:
@@ -270,7 +270,7 @@ def fields_of(row: Mapping[str, str], words: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def tuple_of(value: Any) -> tuple[Any, ...]:
-    """Return one parameter as a tuple of one."""
+    """Return a tuple as it is, and any other value as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -279,7 +279,7 @@ def where_it_applies(
     parameters: tuple[Any, ...] = (),
     when: Callable[[Pipeline], object] = lambda _: True,
 ) -> Change:
-    """Return the change; it gives None where the mistake makes no sense."""
+    """Return the change as a function of the pipeline: None if the mistake makes no sense."""
 
     def changed(pipe: Pipeline) -> Pipeline | None:
         try:
@@ -298,20 +298,20 @@ class DoesNotApplyError(Exception):
 
 
 def require(*conditions: object) -> None:
-    """Go on if all conditions are true."""
+    """End the change unless all conditions are true."""
     if not all(conditions):
         raise DoesNotApplyError
 
 
 def given(value: T | None) -> T:
-    """Return the value; go on only if there is one."""
+    """Return the value; end the change if it is None."""
     if value is None:
         raise DoesNotApplyError
     return value
 
 
 def altered(pipe: Pipeline, stage: str, make: Callable[[Any], Any]) -> Pipeline:
-    """Change a stage that the pipeline has, and require that it becomes another one."""
+    """Change a stage of the pipeline; end the change if there is none, or if it stays the same."""
     own = given(getattr(pipe, stage))
     made = given(make(own))
     require(not np.array_equal(made, own) if isinstance(made, np.ndarray) else made != own)
@@ -319,7 +319,7 @@ def altered(pipe: Pipeline, stage: str, make: Callable[[Any], Any]) -> Pipeline:
 
 
 def without(pipe: Pipeline, name: str) -> Pipeline:
-    """Leave a rule or a stage out."""
+    """Leave out a rule or a stage."""
     if name in pipe.rules:
         return pipe.with_rule(name, None)
     require(getattr(pipe, name, None) is not None)
@@ -327,26 +327,26 @@ def without(pipe: Pipeline, name: str) -> Pipeline:
 
 
 def ruled(pipe: Pipeline, name: str, seen: Callable[[Run, Bools], Bools]) -> Pipeline:
-    """Replace a rule by one made of it and of the indices."""
+    """Replace a rule by a function of the run and the old rule."""
     own = given(pipe.rules.get(name))
     return pipe.with_rule(name, lambda run: seen(run, run.called(own)))
 
 
 def softmaxed(pipe: Pipeline, change: Softmax) -> Pipeline:
-    """Replace weights and lse; the change gets the scores, the right weights and their lse."""
+    """Replace weights and lse by a function of scores, right weights and right lse."""
     own = pipe.softmax
     return pipe.but(softmax=lambda run, scores: change(run, scores, *own(run, scores)))
 
 
 def after(pipe: Pipeline, change: Callable[[Array], Array]) -> Pipeline:
-    """Change the weights before they meet the values."""
+    """Change the weights before they multiply the values."""
     return pipe.then("after", lambda _, weights: change(weights))
 
 
 def written(
     pipe: Pipeline, name: str, make: Callable[[Run, Outputs], Array], stage: str = "finish"
 ) -> Pipeline:
-    """Replace an output, before its projection or behind it."""
+    """Replace an output, before the output projection or behind it."""
 
     def finish(run: Run, made: Outputs) -> Outputs:
         return {**made, name: make(run, made)} if name in made else made
