@@ -28,7 +28,13 @@ def report_of(inputs, output, dtype="float32", **options):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
 @pytest.mark.parametrize(
-    "rules", [{}, {"causal": True}, {"rope": "half", "softcap": 2.0}], ids=["", "causal", "rope"]
+    "rules",
+    [
+        {},
+        pytest.param({"causal": True}, marks=pytest.mark.long),
+        pytest.param({"rope": "half", "softcap": 2.0}, marks=pytest.mark.long),
+    ],
+    ids=["", "causal", "rope"],
 )
 def test_noise_has_no_name(seed, rules):
     inputs = draw(seed, *[(1, 2, 12, 8)] * 3)
