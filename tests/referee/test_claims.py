@@ -76,10 +76,9 @@ def test_the_rule_that_decides_stands_first():
     assert place_of(text, "rms error") < place_of(text, "elements")
 
 
-@pytest.mark.parametrize("limit", [100.0, 0.05])
-def test_how_many_mistakes_were_tried_is_not_said(limit):
+def test_how_many_mistakes_were_tried_is_not_said():
     inputs = draw(0, *[SHAPE] * 3)
     noise = stored(draw(1, SHAPE)[0], "float32")
-    report = check(noise, posed(inputs, {}), time_limit=limit)
+    report = check(noise, posed(inputs, {}), time_limit=100)
     assert report.diagnosis.tried > 0
     assert str(report.diagnosis.tried) not in re.findall(r"\d+", str(report))
