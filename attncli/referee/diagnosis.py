@@ -287,4 +287,4 @@ def _told_apart(causes: tuple[Cause, ...]) -> str:
     if len(causes) < 2:
         return ""
     shows = dict.fromkeys(one.shows for cause in causes for one in cause.conventions)
-    return f"they give the same numbers here, but may differ with {' or '.join(shows)}"
+    return f"they give the same numbers here; to tell them apart, try {' or '.join(shows)}"

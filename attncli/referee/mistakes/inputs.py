@@ -108,10 +108,10 @@ ROWS.add("key_reshaped", _reshaped, "key")
 ROWS.add("value_reshaped", _reshaped, "value")
 # From the end of the name and its words to the places that are read.
 _STEPS: dict[tuple[str, str], Callable[[Ints], Ints]] = {
-    ("late", "before it, the ends joined"): lambda at: (at - 1) % len(at),
-    ("late_by_one", "before it; the first has its own"): lambda at: np.maximum(at - 1, 0),
-    ("early", "after it, the ends joined"): lambda at: (at + 1) % len(at),
-    ("early_by_one", "after it; the last has its own"): lambda at: np.minimum(at + 1, at[-1]),
+    ("late", "before it (the first has that of the last)"): lambda at: (at - 1) % len(at),
+    ("late_by_one", "before it (the first has its own)"): lambda at: np.maximum(at - 1, 0),
+    ("early", "after it (the last has that of the first)"): lambda at: (at + 1) % len(at),
+    ("early_by_one", "after it (the last has its own)"): lambda at: np.minimum(at + 1, at[-1]),
 }
 for _input in ("value", "key"):
     ROWS.family(
@@ -143,11 +143,9 @@ ROWS.family(
     when=lambda pipe: "kv_lengths" not in pipe.rules and given(pipe.value).shape[2] > 1,
 )
 _BLOCK_STEPS: dict[tuple[str, str], Callable[[Ints, int], Ints]] = {
-    ("of_first_block_of", "of the first"): lambda at, n: at % n,
-    ("late_by_a_block_of", "of the one before"): lambda at, n: np.where(at < n, at, at - n),
-    ("early_by_a_block_of", "of the next one"): lambda at, n: np.where(
-        at + n < len(at), at + n, at
-    ),
+    ("of_first_block_of", "the first block"): lambda at, n: at % n,
+    ("late_by_a_block_of", "the block before"): lambda at, n: np.where(at < n, at, at - n),
+    ("early_by_a_block_of", "the next block"): lambda at, n: np.where(at + n < len(at), at + n, at),
 }
 ROWS.family(
     "values_{0}_{1}",

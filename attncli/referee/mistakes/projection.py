@@ -301,7 +301,7 @@ def _layer(rows: Array, epsilon: float) -> Array:
 
 # From name and words to the norm and its epsilon, larger epsilons first.
 _KINDS: dict[tuple[str, str], tuple[Any, float]] = {
-    (f"{kind}_norm_{eps:g}".replace("-", "_"), f"{word} (epsilon {eps:g}"): (norm, eps)
+    (f"{kind}_norm_{eps:g}".replace("-", "_"), f"{word}, epsilon {eps:g}"): (norm, eps)
     for kind, word, norm in (("layer", "LayerNorm", _layer), ("rms", "RMSNorm", _rms))
     for eps in _EPSILONS
 }

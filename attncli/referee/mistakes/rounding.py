@@ -27,7 +27,7 @@ ROWS = Rows()
 Rounding = Callable[[Array], Array]
 _SHORT: dict[str, Rounding] = {fmt: PRECISIONS[fmt].stored for fmt in ("bfloat16", "float16")}
 # TF32 and float16 have equally many significant bits.
-_FORMATS = {"bfloat16": "bfloat16", "float16": "float16, or to TF32"}
+_FORMATS = {"bfloat16": "bfloat16", "float16": "float16 (or TF32)"}
 _INPUTS: dict[str, tuple[str, ...]] = {
     "cache": ("key", "value"),
     "query_key": ("query", "key"),
@@ -38,9 +38,9 @@ _INPUTS: dict[str, tuple[str, ...]] = {
 # The most numbers that are rounded; the most keys that are added up one at a time.
 _MOST_NUMBERS, _MOST_ROUNDINGS = 2**21, 2**12
 # From the number of keys that share a maximum, 0 for all, to the end of the name and words.
-_BESIDE = {0: ("", "exp(score − largest score)")}
+_BESIDE = {0: ("", "exp(score − row max)")}
 _BESIDE |= {
-    size: (f"_of_{size}", f"exp(score − largest score so far, of blocks of {size} keys)")
+    size: (f"_of_{size}", f"exp(score − row max so far, in blocks of {size} keys)")
     for size in (16, 32, 64, 128)
 }
 
@@ -154,7 +154,7 @@ _family("scores_in_{}", _scores_in, _SHORT)
 _family("unscaled_scores_in_{}", _unscaled_scores_in, _SHORT)
 _ROUNDINGS: dict[str, tuple[str, Rounding]] = {
     **{fmt: (f"rounded to {words}", _SHORT[fmt]) for fmt, words in _FORMATS.items()},
-    "tf32_truncated": ("cut to 11 bits, as in TF32,", truncated_to_tf32),
+    "tf32_truncated": ("truncated to 11 significant bits (TF32)", truncated_to_tf32),
 }
 _FACTORS: dict[int | None, tuple[str, str, str]] = {
     None: ("weights_value", "", "the weights"),
@@ -220,7 +220,7 @@ _GRIDS = (_INT8, *_FLOAT8)
 # The axes of (B, H, L or S, D) along which numbers share a scale; None for no scale.
 _SHARING: dict[tuple[str, str], tuple[int, ...] | None] = {
     ("", "without a scale"): None,
-    ("_scaled", "with one scale, by the largest magnitude"): (0, 1, 2, 3),
+    ("_scaled", "with one scale for all numbers"): (0, 1, 2, 3),
     ("_by_head", "with a scale for each head"): (0, 2, 3),
     ("_by_token", "with a scale for each token of each head"): (3,),
 }

@@ -179,9 +179,9 @@ _SCORES: dict[str, tuple[str, str, Factor | None]] = {
 # From the end of the name and its words to the epsilon under the root and the scale.
 _NORMED: dict[tuple[str, str], tuple[float, Factor | None]] = {
     ("", ""): (0.0, None),
-    ("_1e_6", ", with 1e-6 under the root"): (1e-6, None),
-    ("_1e_5", ", with 1e-5 under the root"): (1e-5, None),
-    ("_unscaled", ", and not scaled"): (0.0, _one),
+    ("_1e_6", " (epsilon 1e-6)"): (1e-6, None),
+    ("_1e_5", " (epsilon 1e-5)"): (1e-5, None),
+    ("_unscaled", ", and the scores are not scaled"): (0.0, _one),
 }
 ROWS.family("{}", _scored_by, _SCORES, option=lambda name: _asking_for(*_SCORES[name]))
 ROWS.family("query_key_normed{}", _normed, _NORMED)
