@@ -160,3 +160,16 @@ def test_sinks_in_a_later_part_are_named():
     total = np.exp(scores).sum(-1, keepdims=True) + np.exp(SINKS)[:, None, None]
     wrong = np.exp(scores) @ VALUE[:, :, 5:] / total
     assert "sinks_in_every_part" in named(wrong, keys=(5, 14), sinks=SINKS)
+
+
+@pytest.mark.parametrize("outputs", ["context", "weights"])
+@pytest.mark.parametrize("rules", [{}, {"causal": True, "causal_align": "top-left"}], ids=str)
+def test_queries_cut_between_blocks_give_the_bits_of_the_whole(rules, outputs):
+    random = np.random.default_rng(3)
+    query, key, value = (random.normal(size=(1, 2, rows, 8)) for rows in (1100, 1500, 1500))
+    whole = attncli.attention(query, key, value, outputs=outputs, **rules)
+    for span in ((0, 512), (512, 1024), (1024, 1100)):
+        posed = attncli.pose(query, key, value, queries=span, **rules)
+        part = attncli.solve(posed, outputs=outputs)
+        same = getattr(whole, outputs)[:, :, slice(*span)]
+        np.testing.assert_array_equal(getattr(part, outputs), same)

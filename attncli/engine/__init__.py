@@ -125,7 +125,7 @@ def _fill(
         tiled = is_tiled(problem, results)
         parts = tiled_parts(problem) if tiled else formula_parts(problem, results)
         queue = _counted(parts, progress)
-        work = _tiled(operands, parts, results) if tiled else _by_formula(operands, results)
+        work = _tiled(operands, results) if tiled else _by_formula(operands, results)
         count = 1 if serial or len(parts) == 1 else min(threads or available_cores(), len(parts))
         if count == 1 or not repays_threads(problem, count):
             return work(queue, lambda: None)  # Ctrl-C comes to this thread itself
@@ -146,11 +146,11 @@ def _by_formula(operands: Operands, results: dict[str, Array]) -> Work[Place]:
     return work
 
 
-def _tiled(operands: Operands, parts: list[Place], results: dict[str, Array]) -> Work[Place]:
+def _tiled(operands: Operands, results: dict[str, Array]) -> Work[Place]:
     """Return a function that computes the parts that it is given, tile by tile."""
     from attncli.engine.flash import attend_block  # noqa: PLC0415 - as above
 
-    tiling = tiling_of(operands.problem, parts)
+    tiling = tiling_of(operands.problem)
 
     def work(queue: Iterable[Place], check_stopped: Callable[[], None]) -> int:
         with Scratch(operands.problem.dtype) as scratch:

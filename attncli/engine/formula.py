@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from attncli.engine.operands import NotFiniteError, refuse_scores
 from attncli.engine.panels import row_sums, weighted_sum
-from attncli.engine.plan import FEW_QUERIES, SCORES_OF_SHORT_HEAD
+from attncli.engine.plan import FEW_QUERIES, SCORES_OF_SHORT_HEAD, whole_shape
 from attncli.engine.range_checks import HIGHEST_UNSHIFTED
 from attncli.engine.score_rules import (
     add_rules,
@@ -122,7 +122,7 @@ def _bound(operands: Operands, place: Place) -> float:
     they are computed one by one, so that heads do not influence each other.
     """
     problem = operands.problem
-    _, _, queries, keys = problem.shape
+    _, _, queries, keys = whole_shape(problem)
     alone = all(stop - start == 1 for start, stop in place[:2])
     # For few queries, reading all keys for a bound costs as much as it saves.
     long = queries > FEW_QUERIES and queries * keys > SCORES_OF_SHORT_HEAD

@@ -1,6 +1,7 @@
 """How a problem is cut into parts: by the sizes and rules of one head, never by the threads.
 
-So the same input gives the same bits on any number of threads, and beside any other heads.
+So the same input gives the same bits on any number of threads, and beside any other heads. Some
+queries of a whole (`Problem.shard`) are cut where the whole is cut, which gives the same bits, too.
 """
 
 from __future__ import annotations
@@ -84,14 +85,14 @@ def is_serial(problem: Problem) -> bool:
 
 def suits_formula(problem: Problem) -> bool:
     """Return whether the formula computes a whole problem at once."""
-    batch, heads, queries, keys = problem.shape
+    batch, heads, queries, keys = whole_shape(problem)
     scores = batch * heads * queries * keys
     return scores <= _SCORES and scores * _widths(problem) <= _AT_ONCE
 
 
 def is_tiled(problem: Problem, outputs: Collection[str]) -> bool:
     """Return whether a problem is computed tile by tile, not by the formula."""
-    _, heads, queries, keys = problem.shape
+    _, heads, queries, keys = whole_shape(problem)
     if not (problem.is_product and set(SQUARE).isdisjoint(outputs)):
         return False
     few = heads // problem.key.shape[1] * queries <= FEW_QUERIES
@@ -108,13 +109,13 @@ def repays_threads(problem: Problem, threads: int) -> bool:
 
 def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
     """Return the parts that the formula computes: some batch entries, heads or queries."""
-    batch, heads, queries, keys = problem.shape
+    batch, heads, queries, keys = whole_shape(problem)
     share = heads // problem.key.shape[1]
     scores, few = queries * keys, share * queries <= FEW_QUERIES
     # Entries that see different keys are computed one by one, each with its own keys.
     together = batch if problem.visible.entries == 1 or not problem.visible.banded else 1
     if suits_formula(problem) and together == batch:
-        return [Place((0, batch), (0, heads), (0, queries), (0, keys))]
+        return [Place(*((0, count) for count in problem.shape))]
     if suits_formula(problem):
         return _grid(problem, 1, heads, queries)
     if scores > _SCORES and not few:
@@ -131,16 +132,12 @@ def formula_parts(problem: Problem, outputs: Collection[str]) -> list[Place]:
 
 def tiled_parts(problem: Problem) -> list[Place]:
     """Return the parts that are computed tile by tile: blocks of queries of one head."""
-    queries = problem.shape[2]
-    rows = min(queries, _rows(problem, _PANELLED_ROWS if tiles_in_panels() else _BLOCK_ROWS))
-    while rows > BANDED_ROWS and -(-queries // rows) < _ENOUGH_BLOCKS:
-        rows //= 2
-    return _grid(problem, 1, 1, rows)
+    return _grid(problem, 1, 1, _block_rows(problem))
 
 
-def tiling_of(problem: Problem, parts: list[Place]) -> Tiling:
-    """Return the sizes of the tiles of some parts."""
-    rows = max(stop - start for start, stop in (part.rows for part in parts))
+def tiling_of(problem: Problem) -> Tiling:
+    """Return the sizes of the tiles of `tiled_parts`."""
+    rows = _even_step(whole_shape(problem)[2], _block_rows(problem))
     columns = TILE_BYTES // problem.dtype.itemsize // rows
     panels = tiles_in_panels()
     if panels:
@@ -161,6 +158,29 @@ def tiles_in_panels() -> bool:
 
     kernels = opt_func_info("^exp2$", "^float32$").get("exp2", {})
     return any(not one["current"].startswith("baseline") for one in kernels.values())
+
+
+def whole_shape(problem: Problem) -> tuple[int, int, int, int]:
+    """Return B, H, L and S, where L counts all queries of the whole that a part belongs to."""
+    batch, heads, _, keys = problem.shape
+    return batch, heads, _place_in_whole(problem)[1], keys
+
+
+def _place_in_whole(problem: Problem) -> tuple[int, int]:
+    """Return the first query of a part, and the number of queries of its whole."""
+    shard = problem.shard
+    if shard is None or shard.queries is None:
+        return 0, problem.shape[2]
+    return shard.query, shard.queries
+
+
+def _block_rows(problem: Problem) -> int:
+    """Return the most queries of a block that is computed tile by tile."""
+    queries = whole_shape(problem)[2]
+    rows = min(queries, _rows(problem, _PANELLED_ROWS if tiles_in_panels() else _BLOCK_ROWS))
+    while rows > BANDED_ROWS and -(-queries // rows) < _ENOUGH_BLOCKS:
+        rows //= 2
+    return rows
 
 
 def _widths(problem: Problem) -> int:
@@ -192,15 +212,22 @@ def _grid(problem: Problem, entries: int, heads: int, rows: int) -> list[Place]:
         for first, last in _cut(all_heads, group)
         for start, stop in _cut(last - first, heads, first)
     ]
-    # Queries are cut into spans of about equal length, multiples of a panel.
-    step = -(-queries // -(-queries // rows))
-    step = min(rows, -(-step // PANEL) * PANEL)
+    first_query, all_queries = _place_in_whole(problem)
+    step = _even_step(all_queries, rows)
+    starts = range(-(first_query % step), queries, step)
+    spans = [(max(start, 0), min(start + step, queries)) for start in starts]
     return [
         Place(some, stack, span, (0, keys))
         for some in _cut(batch, entries)
         for stack in stacks
-        for span in reversed([*_cut(queries, step)])
+        for span in reversed(spans)
     ]
+
+
+def _even_step(queries: int, rows: int) -> int:
+    """Return the length of about equal spans of the queries: multiples of a panel, if possible."""
+    step = -(-queries // -(-queries // rows))
+    return min(rows, -(-step // PANEL) * PANEL)
 
 
 def _cut(length: int, step: int, first: int = 0) -> Iterator[Span]:

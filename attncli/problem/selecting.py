@@ -112,6 +112,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
         problem,
         query=problem.query[:, :, start:stop],
         made_from=None,
+        shard=problem.shard and problem.shard._replace(queries=None),
         bias=_slice_rows(problem.bias, start, stop),
         query_labels=labels and labels[start:stop],
         visible=visible._replace(

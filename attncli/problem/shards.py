@@ -46,6 +46,8 @@ class Shard(NamedTuple):
     ----------
     query, key : int
         The indices of its first query and its first key.
+    queries : int or None
+        All queries of the whole, where they are known.
     sinks : ndarray (H,) or None
         Sinks of the whole that this part does not count, as it does not begin with key 0.
     """
@@ -53,6 +55,7 @@ class Shard(NamedTuple):
     query: int
     key: int
     sinks: Array | None = None
+    queries: int | None = None
 
 
 def shard_of(
@@ -94,7 +97,7 @@ def shard_of(
     if sinks is not None and start[1]:
         rules["sinks"] = None
     left = None if sinks is None or not start[1] else np.asarray(sinks, np.float64).reshape(-1)
-    return cut, rules, Shard(start[0], start[1], left)
+    return cut, rules, Shard(start[0], start[1], left, whole["query"])
 
 
 def placed(
