@@ -1,4 +1,4 @@
-"""Layers in checkpoints: found by name, turned the right way, read alone."""
+"""Layers in checkpoints: found by their names, transposed if needed, read without the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attncli import AttnWarning, ShapeError, UsageError, solve
 from attncli.checkpoints.names import find_layers
 from attncli.gather import load
 
-# Layers named like Llama's bring the advice to rotate; one test below is about it.
+# Layers with Llama's names give the advice to rotate. One test below is about this advice.
 pytestmark = pytest.mark.filterwarnings("ignore:.*with layers named as in:attncli.AttnWarning")
 
 WIDTH, HEADS, TOKENS = 8, 4, 5
@@ -27,7 +27,7 @@ def drawn(*seed_and_shape):
 
 
 class Parts:
-    """The projections of a layer as (in, out), and what they give by plain NumPy in float64."""
+    """The projections of a layer as (in, out), and their results in plain NumPy and float64."""
 
     def __init__(self, *, kv_heads=HEADS, bias=True, output=True):
         shared = WIDTH * kv_heads // HEADS
@@ -94,7 +94,7 @@ def joint(parts, name, output):
 
 
 def by_group(parts, prefix):
-    """For each key/value head its queries, its key and its value, a head at a time."""
+    """For each key/value head: its query heads, its key, its value."""
     each, shared = WIDTH // HEADS, HEADS // parts.kv_heads
 
     def rows(arrays):
@@ -136,7 +136,7 @@ def within(prefix, arrays):
 
 
 def three(pattern, output, names="qkv", **parts):
-    """Return a family of linear layers; how many heads there are is asked for."""
+    """Return a family of linear layers; its layers need the number of heads."""
     return Parts(**parts), lambda made: linear_layers(made, pattern, output, names), True
 
 
@@ -291,7 +291,7 @@ def test_whatever_else_a_layer_holds_is_not_applied(family, start, more):
     buffers += ["causal_mask", "tril", "rope.freqs", "rotary_emb.cos_cached", "sin_cached"]
     around = ["mlp.fc.weight", "norm.weight"] if start == "layers.0." else []
     whole = [start + name for name in (*names, *more, *buffers, *around)]
-    # What stands beside a layer is no part of it.
+    # Modules beside a layer are not part of it.
     others = ["ln.weight", start.rstrip(".") + "_norm.weight", "zzz.weight"]
     (layer,) = find_layers([*others, *whole])
     assert layer.family == family
@@ -325,7 +325,7 @@ def test_what_models_do_beside_their_projections_is_said_to_who_does_not_know(
         ("gpt_neox.layers.0.attention", True),
         ("attention", True),
         ("transformer.h.0.self_attention", True),
-        # CogVLM's images, and ChatGLM: all queries first.
+        # CogVLM's images and ChatGLM have all queries first.
         ("model.vision.transformer.layers.0.attention", False),
         ("transformer.encoder.layers.0.self_attention", False),
     ],
@@ -343,7 +343,7 @@ def test_checkpoint_and_single_weights_exclude_each_other():
 
 
 def test_one_layer_of_a_large_checkpoint_is_read_alone():
-    """6 GB on paper, a few pages on disk: a process that may hold 1 GB finds its layer."""
+    """A sparse file of 6 GB: a process that may hold 1 GB reads a layer of it."""
     parts, store, _ = FAMILIES["Llama"]
     large = {f"h.{n}.big": ("F32", (512, 1024, 1024)) for n in range(3)}
     small = within("h.3.", store(parts))
@@ -400,7 +400,7 @@ def test_multihead_attention_of_torch(options):
             r"or of 4 heads and .*; found 8 inputs and 18 outputs",
         ),
         ((16, 8), {"heads": 4, "kv_heads": 3}, "or of 4 heads and "),
-        ((12, 8), {}, r"m\.safetensors#attn\.qkv\.weight: 8 inputs and 12 outputs do not say"),
+        ((12, 8), {}, r"m\.safetensors#attn\.qkv\.weight: its 8 inputs and 12 outputs do not say"),
     ],
 )
 def test_heads_that_cut_no_joint_matrix(shape, heads, message):

@@ -1,4 +1,4 @@
-"""Layers attend as their models do, by the configuration that Transformers keeps beside them."""
+"""With the config.json of its model, a layer gives the results of Transformers."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from attncli.problem.problem import Rope
 
 RECORDED = Path(__file__).parent / "data" / "transformers"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.npz"))
-# Their modules give more, or less, than the output of the attention.
+# The modules of these models return more or less than the output of the attention.
 NOT_THE_OUTPUT = {"bloom", "albert", "bert", "bert-decoder", "roberta", "xlm-roberta", "camembert"}
 NOT_THE_OUTPUT |= {"electra"}
 
@@ -29,7 +29,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 
 def recorded(name):
-    """Return what is recorded of a model, its configuration, and the names of its layers."""
+    """Return the recorded arrays of a model, its configuration, and the names of its layers."""
     with np.load(RECORDED / f"{name}.npz") as file:
         entries = dict(file)
     config = json.loads(entries.pop("config").tobytes())
@@ -73,7 +73,7 @@ def test_layers_attend_as_in_transformers(name, config_of, recwarn):
 
 
 class TestOlderConfigurations:
-    """Before version 5, Transformers wrote other names and left out what followed from others."""
+    """Before version 5, Transformers wrote other names, and left out entries that follow."""
 
     def older(self, config):
         config = {name: value for name, value in config.items() if name != "layer_types"}
@@ -95,7 +95,9 @@ class TestOlderConfigurations:
             config["partial_rotary_factor"] = own.pop("partial_rotary_factor")
         if own["rope_type"] != "default":
             kind = own.pop("rope_type")
-            own["type"] = "su" if kind == "longrope" else kind  # as Phi 3 had it at first
+            own["type"] = (
+                "su" if kind == "longrope" else kind
+            )  # the first name of longrope, in Phi 3
             config["rope_scaling"] = own
         return config
 
@@ -110,7 +112,7 @@ class TestOlderConfigurations:
                 np.testing.assert_array_equal(before.options[option], value, err_msg=option)
 
 
-# As google/gemma-3-12b-it has it.
+# From google/gemma-3-12b-it.
 GEMMA = {
     "model_type": "gemma3_text",
     "hidden_size": 3840,
@@ -122,7 +124,7 @@ GEMMA = {
 
 
 class TestWhatIsLeftOut:
-    """Parts of a configuration within another one have only what differs from the defaults."""
+    """An inner configuration, as in a model of texts and images, lists only non-default values."""
 
     def options(self, config, layer):
         return layer_config(config, f"model.layers.{layer}.self_attn", "config.json")
@@ -171,7 +173,7 @@ def test_single_entries(config, layer, options):
 
 
 class TestFrequencies:
-    """Against loops over the pairs, as the papers and published code have them."""
+    """Expected values come from loops over the pairs, as in the papers and published code."""
 
     WIDTH, BASE, TRAINED = 16, 10000.0, 64
 
@@ -242,10 +244,10 @@ LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embedding
     ("config", "words"),
     [
         ("{", "this is not JSON"),
-        ({"model_type": "t5"}, "does not know how models of type 't5' attend"),
-        ({"model_type": "falcon", "alibi": True}, "Falcon adds ALiBi as a bias of bfloat16"),
+        ({"model_type": "t5"}, "does not know the attention of models of type 't5'"),
+        ({"model_type": "falcon", "alibi": True}, "Falcon rounds ALiBi to bfloat16"),
         (LLAMA | {"rope_theta": 0}, "rope_theta: expected a number above 0"),
-        ({"model_type": "bart"}, "does not say whether the layer is one of the encoder or of the"),
+        ({"model_type": "bart"}, "does not say whether the layer belongs to the encoder or to"),
         (
             {"model_type": "glm4", "rope_scaling": YARN},
             "multiplies only the rotated part of query and key, by 1.13863",
@@ -263,7 +265,7 @@ LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embedding
         ),
         (
             LLAMA | {"sliding_window": 3, "layer_types": ["sliding_attention"]},
-            "has 1 layers; found layer 1",
+            "expected a layer below 1; found layer 1",
         ),
     ],
 )
@@ -311,7 +313,7 @@ def test_any_entries_give_options_or_an_error(kind, entries, scaled, scaling):
 
 
 class TestWithout:
-    """What a configuration says may be left out, as entries of a problem file may."""
+    """``--without`` leaves out options of a configuration, like entries of a problem file."""
 
     def files(self, name, config_of):
         entries, config, layers = recorded(name)
@@ -356,7 +358,7 @@ def test_the_configuration_of_another_model_is_refused(config_of):
 
 
 def test_without_a_checkpoint_it_says_nothing(config_of):
-    with pytest.raises(AttnError, match="how the layers of a checkpoint attend, but there is none"):
+    with pytest.raises(AttnError, match="the layers of a checkpoint, but no checkpoint is given"):
         attncli.load(x=np.eye(4), wq=np.eye(4), wk=np.eye(4), config=config_of(LLAMA))
 
 

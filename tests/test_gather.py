@@ -1,4 +1,4 @@
-"""Files and options become arguments: names, lists, labels, sources, and who wins."""
+"""Files and options become arguments: names, lists, labels, sources, and which one wins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gathered(*files: str, **options: Any) -> Gathered:
     return answer
 
 
-# --- names, and who wins ----------------------------------------------------------------------
+# --- names, and which one wins ----------------------------------------------------------------
 
 
 def test_query_key_and_value_are_known_in_capitals(folder: Path) -> None:
@@ -132,7 +132,7 @@ def test_label_files_hold_one_label_a_line(problem: Path) -> None:
 def test_a_file_of_labels_that_is_not_there_is_no_label(problem: Path, file: str) -> None:
     with pytest.raises(InputError, match=f"{file} does not exist"):
         gathered("q.npy", "k.npy", query_labels=file)
-    # What is no file's name is a label.
+    # A word that names no file is a label.
     for label in ("/", "</s>", "and/or"):
         assert gathered("q.npy", "k.npy", tokens=label).arguments["query_labels"] == (label,)
 
@@ -184,10 +184,10 @@ def test_a_list_of_labels_holds_nothing_but_words(problem: Path, text: str) -> N
     [
         ('The\n","\n""""\n"a ""b"""\n', ("The", ",", '"', 'a "b"')),
         ("The,,\n,,\ncat,,\n", ("The", "", "cat")),
-        # No separators, where rows would not be as long or hold more.
+        # Commas do not separate here: rows would differ in length or hold two labels.
         ("The\n,\n;\ncat\n", ("The", ",", ";", "cat")),
         ("a,\nb,c\n", ("a,", "b,c")),
-        # No CSV: the lines as they are.
+        # Not CSV: each line is a label.
         ('The\n"\n', ("The", '"')),
     ],
 )
@@ -236,7 +236,7 @@ def test_a_problem_its_config_and_its_checkpoint_come_through_pipes(folder, attn
 
 
 class Piped:
-    """A pipe that holds a text, under the name that the shell's <(command) gives it."""
+    """A pipe with a text, under a name as from the shell's <(command)."""
 
     def __init__(self, text: str | bytes) -> None:
         self._data = text.encode() if isinstance(text, str) else text
@@ -256,7 +256,7 @@ class Piped:
         os.close(self._end)
 
 
-# --- what no problem has ----------------------------------------------------------------------
+# --- entries that no problem has --------------------------------------------------------------
 
 ONES = {"query": np.ones((2, 3)), "key": np.ones((4, 3))}
 
@@ -290,7 +290,7 @@ def test_a_dump_may_hold_anything_beside_the_inputs_and_a_note_lists_it(
 
 @pytest.mark.parametrize("name", ["attn_mask", "is_causal", "softmax_scale", "window_size"])
 def test_a_rule_of_another_name_in_a_dump_is_an_error(folder: Path, name: str) -> None:
-    """Without it, the numbers would be those of another problem."""
+    """Without the rule, the results would be those of another problem."""
     dump("d.npz", **{name: np.ones((2, 4))})
     with pytest.raises(UsageError, match=f"unknown entry '{name}'") as caught:
         gather(["d.npz"])
@@ -316,7 +316,7 @@ def test_a_problem_with_neither_key_nor_embeddings_says_what_it_holds(folder: Pa
 
 def test_what_compute_wrote_beside_a_problem_is_computed_again(folder: Path) -> None:
     Path("r.json").write_text('{"schema": 1, "query": [[1]], "key": [[1]], "weights": [[1]]}')
-    with pytest.warns(AttnWarning, match="r.json: its weights are ignored, and computed again"):
+    with pytest.warns(AttnWarning, match="r.json: its weights are ignored"):
         assert set(gathered("r.json").arguments) == {"query", "key"}
 
 
@@ -402,7 +402,7 @@ def test_a_folder_stands_for_its_layers_and_their_calls(
     assert ran.messages == []
     attncli("heatmap", *words, "--out", "w.png").good()
     attncli("explain", *words, "--query", "b").good()
-    # Beside the inputs lies the output of the kernel that was recorded.
+    # The file also holds the output of the recorded kernel.
     attncli("check", *words).good()
     assert attncli("check", *words, "--scale", "9", "--no-diagnose").code == 1
     assert load("dumps", layer=layer, call=call).scale == own.scale
@@ -438,7 +438,7 @@ def test_one_array_is_finished_weights(folder: Path) -> None:
     np.testing.assert_array_equal(found.values, [[0.25, 0.75], [0.5, 0.5]])
     assert (found.name, found.inputs) == ("w.csv", ("w.csv",))
     assert (found.query_labels, found.key_labels) == (("a", "b"), ("u", "v"))
-    with pytest.raises(UsageError, match="without query and key: scale has nothing to act on"):
+    with pytest.raises(UsageError, match="without query and key: scale has no effect on these"):
         gather(["w.csv"], {"scale": 2.0})
 
 
@@ -446,7 +446,7 @@ def test_one_array_is_finished_weights(folder: Path) -> None:
     ("entry", "message"),
     [
         ("kye: [[1, 0]]\nquery: [[1, 0]]", "w.yaml: unknown entry 'kye'"),
-        ("causal: true", "without query and key: causal has nothing to act on"),
+        ("causal: true", "without query and key: causal has no effect on these"),
         ("foo: 1", "unknown entry 'foo'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tables of numbers: what is read, what is refused, and where."""
+"""Tables of numbers: which are read, and which errors name which cell."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         (",a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
         (",1,2\n1,5,6\n2,7,8\n", [[5, 6], [7, 8]], ("1", "2"), ("1", "2")),
         ("\t:\n:\t0.5\n", [[0.5]], (":",), (":",)),
-        # pandas' own corner, written again; an index by name; R's row names without a corner.
+        # A table that pandas wrote twice, one with a named index, and one by R, without a corner.
         ('"Unnamed: 0","0","1"\n0,5,6\n1,7,8\n', [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
         (",the,2\nthe,1,2\n2,3,4\n", [[1, 2], [3, 4]], ("the", "2"), ("the", "2")),
         ('"a,b",1\n"say ""hi""",2\n', [[1], [2]], ("a,b", 'say "hi"'), None),
@@ -115,7 +115,7 @@ def test_index_columns_are_left_out_with_a_note(text, rows, columns):
     assert (found.row_labels, found.column_labels) == (rows, columns)
 
 
-@pytest.mark.parametrize("corner", ["", "Unnamed: 0"])  # the second is what pandas makes of it
+@pytest.mark.parametrize("corner", ["", "Unnamed: 0"])  # pandas names an empty corner so
 @pytest.mark.parametrize("names", ["2019,2020", "0,5", "7.5,x", "1,2", "0,1"])
 def test_an_empty_corner_above_words_heads_columns_of_any_names(corner, names):
     text = f"{corner},{names}\nThe,0.5,1\ncat,0.25,2\n"
@@ -128,7 +128,7 @@ def test_an_empty_corner_above_words_heads_columns_of_any_names(corner, names):
     ("text", "hint"),
     [
         ("1,5e3, 2,5e3\n3,5e1, 4,5e2\n", "decimal point"),
-        ("token,x\n1990,1\nthe,2\n", "first cell of the header is empty"),
+        ("token,x\n1990,1\nthe,2\n", "first cell of the header empty"),
         ("1_000,2\n3,4\n", "plain digits"),
         ("a,b\n1,NA\n", "fill the hole with a number"),
         ("Queries\n,a,b\nx,1,2\n", "begin titles and comments above it with #"),
@@ -263,7 +263,7 @@ PLAIN = ["0.25", "-1.5e-7", "3", "-17.000000000000000001", "1E+5", "123456789012
     f"{'1234567890' * 90}".split("|"),
 )
 def test_long_tables_are_read_as_short_ones(cell):
-    """The oracle is float(), in a table too long for the patient reader alone."""
+    """The oracle is float(); the table is longer than those that are read cell by cell."""
     rows = [PLAIN] * 3000
     rows[1700] = [*PLAIN[:5], cell]
     expected = np.array([[float(one) for one in row] for row in rows])
@@ -307,7 +307,7 @@ def test_a_table_of_true_and_false_is_booleans(text, values, rows, columns):
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("sep=;", "the;cat,\n1;2\n"),  # by looking, the comma would make as many cells
+        ("sep=;", "the;cat,\n1;2\n"),  # without sep=, a comma makes as many cells
         ("SEP=,", "the,cat;\n1,2\n"),
         ('"sep=\t"', "the\tcat,\n1\t2\n"),
     ],
@@ -324,7 +324,7 @@ EXPORTED = [
     [",the,cat", "a,1,2", "b,3,4"],
     ['"a,b",1', '"say ""hi""",2'],
     ["true,false", "false,true"],
-    [",".join(["0.25"] * 6)] * 10_000,  # longer than what is read at once
+    [",".join(["0.25"] * 6)] * 10_000,  # longer than a block that is read at once
 ]
 
 

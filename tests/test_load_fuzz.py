@@ -1,4 +1,4 @@
-"""Whatever the bytes, reading ends with an array or an `AttnError`."""
+"""For any bytes, reading ends with an array or an `AttnError`."""
 
 import io
 import json
@@ -57,8 +57,8 @@ ALPHABET = [b"\0", b"\xff", b"\n", b"\r", b'"', b"[", b"{", b"]", b"}", b":", b"
 ALPHABET += [b"&a", b"*a", b"!", b"|", b"?", b"1e400", b"nan", b"\\", b"'", b"9" * 20, b"\x93NUMPY"]
 
 edits = st.tuples(
-    st.floats(0, 1, exclude_max=True),  # where, as a part of the file
-    st.integers(0, 4),  # how many bytes give way
+    st.floats(0, 1, exclude_max=True),  # the place, as a fraction of the file
+    st.integers(0, 4),  # the number of bytes that are replaced
     st.sampled_from(ALPHABET) | st.binary(max_size=4),
 )
 
@@ -88,7 +88,7 @@ def check_error(text):
 
 
 def check_reading(load):
-    """Read to the last entry; the only other end is an error of one clean sentence."""
+    """Read every entry; the only errors are `AttnError` with a message of one clean line."""
     try:
         found = load()
     except AttnError as error:

@@ -1,4 +1,4 @@
-"""NPZ: one member at a time, and no archive that hurts."""
+"""NPZ: members are read one at a time, and hostile archives are refused."""
 
 import io
 import struct
@@ -116,7 +116,7 @@ def test_a_wrong_checksum_is_noticed(file, compression):
 
 
 def patched(data, *, offset, code, value):
-    """An archive whose first directory entry says something else."""
+    """Return an archive with other values in the first entry of its directory."""
     at = data.index(b"PK\1\2") + offset
     return data[:at] + struct.pack(code, value) + data[at + struct.calcsize(code) :]
 
@@ -174,7 +174,7 @@ def test_two_members_of_one_name_are_refused(file):
 
 
 def test_a_bomb_is_refused_before_it_goes_off(tmp_path):
-    """300 MiB of zeros in 300 kB: the directory alone gives it away."""
+    """300 MiB of zeros in 300 kB are refused after reading the directory alone."""
     path, chunk = tmp_path / "x.npz", bytes(2**20)
     made = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
     with made, made.open("q.npy", "w") as stream:

@@ -1,4 +1,4 @@
-"""Safetensors: every claim of the header is held against the file."""
+"""Safetensors: every claim of the header is compared with the file."""
 
 import io
 import json
@@ -86,7 +86,7 @@ def test_a_pipe_is_read_too(file):
     data = tensors({"q": entry("F64", [2, 3], 0, 48)}, Q.tobytes())
     found = read("-#q", stdin=io.BytesIO(data))
     np.testing.assert_array_equal(found.values, Q)
-    # The content tells, whatever the name is.
+    # The first bytes decide, not the name.
     np.testing.assert_array_equal(read_array(file(data, "model.bin") + "#q").values, Q)
 
 
@@ -141,7 +141,7 @@ def test_what_the_safetensors_package_writes_is_read(tmp_path):
 
 
 def test_sinks_in_bfloat16_are_numbers(folder, attncli):
-    """As gpt-oss stores them: one logit for each head."""
+    """gpt-oss stores them so: one logit for each head."""
     header = {"s": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}
     words = json.dumps(header).encode()
     data = np.array([0x3F80, 0x4000], "<u2").tobytes()  # 1 and 2

@@ -1,4 +1,4 @@
-"""Checkpoints in several files, by the index that says which holds what."""
+"""Checkpoints in several files, and the index that says which file holds which tensor."""
 
 from __future__ import annotations
 

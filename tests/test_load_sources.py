@@ -1,4 +1,4 @@
-"""Where files come from: paths, pipes, members, and everything that is not a file."""
+"""Sources of bytes: paths, pipes and members, and errors for everything that is not a file."""
 
 import io
 import os
@@ -146,7 +146,7 @@ def test_files_of_known_other_kinds_are_named(here):
 
 
 def test_numpy_opens_no_archive_and_no_address_by_its_name(here):
-    """NumPy's own reader would unpack ``q.csv.gz`` and fetch ``http://…``."""
+    """NumPy's own reader for texts would unpack ``q.csv.gz`` and fetch ``http://…``."""
     (here / "q.csv.gz").write_text("1,2\n")
     assert read("q.csv.gz").values.tolist() == [[1, 2]]
     assert refusal("http://localhost/q.csv").message.endswith("q.csv does not exist")

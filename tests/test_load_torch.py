@@ -1,4 +1,4 @@
-"""PyTorch's files: tensors alone are read, and nothing in them is run."""
+"""PyTorch files: only tensors are read, and nothing in a file is run."""
 
 from __future__ import annotations
 

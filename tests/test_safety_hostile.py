@@ -44,7 +44,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "alias.yaml": (
         lambda: b"tokens: &a [" + b"x," * 9999 + b"x]\nb: [" + b"*a," * 9999 + b"*a]\n",
-        "aliases counted as what they stand for",
+        "with aliases expanded",
     ),
     "short.csv": (
         lambda: table_of(b"1,2\n", b"1\n", 990_000),

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and otherwise behave as with ordinary tools."""
+"""Files appear whole or not at all; permissions and links are as with ordinary tools."""
 
 import os
 import resource
@@ -28,7 +28,7 @@ def names_in(folder):
 
 
 def run_python(code, *arguments, **options):
-    """Run a piece of Python in a process of its own, as the suite's own interpreter."""
+    """Run Python code in a new process of the interpreter that runs the tests."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, timeout=60, check=False, **options)
 
@@ -159,7 +159,7 @@ except OutputError as error:
 
 @pytest.fixture
 def shared_folder(tmp_path):
-    """A folder that the user of AS_ORDINARY_USER reaches and owns."""
+    """A folder that belongs to the user of AS_ORDINARY_USER."""
     top = Path(tempfile.gettempdir())
     for folder in (tmp_path, *tmp_path.parents):
         if top in folder.parents:

@@ -1,4 +1,4 @@
-"""Every format gives back the very numbers that were saved."""
+"""Every format gives back exactly the numbers that were saved."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ LABELS = st.text(max_size=6) | st.sampled_from(
 
 
 def numbers(dtype, *, infinite):
-    """Every kind of float: subnormal, huge, tiny, −0 and, where a score may be it, −inf."""
+    """Floats of every kind: subnormal, huge, tiny, −0 and, if allowed, −inf."""
     width = np.dtype(dtype).itemsize * 8
     finite = st.floats(width=width, allow_nan=False, allow_infinity=False)
     bits = st.integers(0, 2**width - 1).map(
@@ -91,7 +91,7 @@ def test_json_reads_back_exactly_with_null_for_minus_infinity(array):
             return [lists(item) for item in value]
         return -np.inf if value is None else value
 
-    # A word that only Python's reader knows must not pass: it is no JSON.
+    # Python's reader also takes words such as NaN, which are not JSON: they must fail.
     def refuse(word):
         raise AssertionError(word)
 
@@ -146,7 +146,7 @@ def test_every_float16_there_is_reads_back_exactly_and_is_short():
     texts = number_texts(every)
     same_bits([float(text) for text in texts], every)
     for text, number in zip(texts, every, strict=True):
-        assert text == repr(float(str(number)))  # NumPy finds the shortest, and writes 1e+03
+        assert text == repr(float(str(number)))  # NumPy finds the same digits, but writes 1e+03
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -194,7 +194,7 @@ def test_labels_come_back_and_never_reach_the_terminal_raw(name, read, labels):
 
 @pytest.mark.parametrize("number", [np.inf, np.nan])
 def test_json_refuses_what_it_cannot_say(number):
-    with pytest.raises(OutputError, match="JSON has no number"):
+    with pytest.raises(OutputError, match="JSON cannot write"):
         encoded(Results({"raw": np.array([[0.0, number]])}), "json")
 
 

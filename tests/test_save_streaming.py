@@ -1,4 +1,4 @@
-"""An NPY file filled tile by tile: whole, exact, and its room taken beforehand."""
+"""An NPY file filled tile by tile: whole, exact, and with its space on the disk reserved."""
 
 import os
 import resource

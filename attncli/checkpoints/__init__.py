@@ -1,1 +1,1 @@
-"""Checkpoints of models: one attention layer, under whichever names it has."""
+"""Checkpoints of models: find one attention layer and the rules of its model."""

@@ -1,4 +1,4 @@
-"""How a layer attends, from the ``config.json`` of its model."""
+"""The options of an attention layer, from the ``config.json`` of its model."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 
 SLIDING = "sliding_attention"
-# More than any model has: of layers, of heads, of components or tokens that a window spans.
+# No model has more layers, heads, or more of anything else, such as tokens in a window.
 _MOST_LAYERS, _MOST_HEADS, _MOST = 1000, 2**12, 2**24
+# Names of one setting in the configurations of different models.
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 _REACHES = ("sliding_window", "window_size", "local_attention")
 _NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d{1,9})(?:[./]|$)")
 _CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
-# Entries that attncli does not apply, with the values that change nothing.
+# Entries that attncli does not apply, and for each the values that change nothing.
 _NOT_APPLIED = {
     **dict.fromkeys(("clip_qkv", "qk_ln", "prefix_lm"), (None, False)),
     "position_embedding_type": (None, "absolute", "rope", "rope_gptj", "rotary"),
@@ -37,7 +38,7 @@ _NOT_APPLIED = {
 
 
 class Model(NamedTuple):
-    """How models of one type attend; ``models.toml`` explains the fields."""
+    """The rules of one type of models; ``models.toml`` explains the fields."""
 
     causal: bool | Literal["in the decoder"] = True
     rotates: Pairing | None = None
@@ -51,9 +52,10 @@ class Model(NamedTuple):
 
 
 class LayerConfig(NamedTuple):
-    """The arguments of `attncli.pose` that a configuration sets, and its norms.
+    """The arguments of `attncli.pose` that a configuration sets, its norms, and a head's width.
 
-    ``norm`` is added to stored weights of the norms of query and key; None without norms.
+    ``norm`` is added to the stored weights of the norms of query and key; it is None if the model
+    has no such norms. ``epsilon`` is the small number in these norms.
     """
 
     options: Options
@@ -64,7 +66,7 @@ class LayerConfig(NamedTuple):
 
 @cache
 def models() -> Mapping[str, Model]:
-    """Return the known types of models."""
+    """Return the rules of all known types of models."""
     return {kind: Model(**entry) for kind, entry in stored_table("models.toml").items()}
 
 
@@ -76,10 +78,10 @@ def layer_config(
     tokens: int | None = None,
     given: Collection[str] = (),
 ) -> LayerConfig:
-    """Return how the layer with this ``prefix`` attends.
+    """Return the options of the layer with this ``prefix``.
 
-    Some rotary embeddings depend on the count of ``tokens``. Entries that options in ``given``
-    replace are not read.
+    Some rotary embeddings depend on the number of ``tokens``. Entries of the file that the options
+    in ``given`` replace are not read.
     """
     inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
     own = inner if isinstance(inner, dict) else config
@@ -111,7 +113,7 @@ class Settings:
     tokens: int | None
 
     def value(self, *names: str) -> Any:
-        """Return the first entry that is not null, or the default of Transformers."""
+        """Return the first of some entries that is not null, or the default of Transformers."""
         inner = self.config.get("attn_config")
         parts = [self.config, inner if isinstance(inner, dict) else {}]
         found = [part[name] for part in parts for name in names if part.get(name) is not None]
@@ -136,7 +138,7 @@ class Settings:
         return None if value is None else positive_number(f"{self.file}: {names[0]}", value)
 
     def says(self, name: str, *, otherwise: bool) -> bool:
-        """Return an entry as true or false."""
+        """Return an entry as true or false, and `otherwise` if it is missing."""
         value = self.value(name)
         return otherwise if value is None else flag(f"{self.file}: {name}", value)
 
@@ -158,20 +160,22 @@ class Settings:
         return int(found[-1])
 
     def of_layer(self, entries: list[Any]) -> Any:
-        """Return the entry for this layer in a list with one for each."""
+        """Return this layer's item of a list with an item for each layer."""
         if self.layer >= len(entries):
-            raise UsageError(f"{self.file}: has {len(entries)} layers; found layer {self.layer}")
+            raise UsageError(
+                f"{self.file}: expected a layer below {len(entries)}; found layer {self.layer}"
+            )
         return entries[self.layer]
 
     def options(self, given: set[str]) -> Options:
-        """Return the options that are not given; None or false where the file is silent."""
+        """Return the options that are not given; those that the file lacks are None or false."""
         made: dict[str, Callable[[], object]]
         made = {"heads": self.heads, "kv_heads": self.kv_heads, "scale": self.scale}
         made["softcap"] = lambda: self.number("attn_logit_softcapping")
         if not _CROSS.search(self.prefix):
             made |= {"causal": self.causal, "window": self.window}
         options: Options = {name: make() for name, make in made.items() if name not in given}
-        # Who gives one of these says how scores depend on positions.
+        # One of these options replaces all that the file says of positions.
         if "causal" in made and not given & {"rope", "alibi_slopes"}:
             options |= self._positions(given)
         speeds = {"rope_base", "rope_frequencies"}
@@ -191,8 +195,8 @@ class Settings:
         half = re.search("decoder|encoder", self.prefix.lower())
         if half is None:
             raise UsageError(
-                f"{self.file}: {quoted(self.prefix)} does not say whether the layer is one of the "
-                "encoder or of the decoder",
+                f"{self.file}: {quoted(self.prefix)} does not say whether the layer belongs to the "
+                "encoder or to the decoder",
                 hint="name it as in model.safetensors#model.decoder.layers.3.self_attn",
             )
         return "decoder" in self.prefix.lower()
@@ -204,8 +208,8 @@ class Settings:
             return self.count("num_kv_heads") if newer else 1
         if self.kind == "gpt_bigcode":
             raise UsageError(
-                f"{self.file}: without multi_query the c_attn of each head lies by itself, and "
-                "attncli does not cut it so",
+                f"{self.file}: without multi_query, c_attn holds query, key and value head by "
+                "head, which attncli does not read",
                 hint="give the weights one by one, with --wq, --wk and --wv",
             )
         if self.value("new_decoder_architecture") is False:
@@ -214,7 +218,7 @@ class Settings:
 
     @property
     def width(self) -> int | None:
-        """The width of a head."""
+        """The width of a head, if the file gives it."""
         width, heads, all_of = self.count("head_dim"), self.heads(), self.count(*_WIDTHS)
         return width or (max(1, all_of // heads) if heads and all_of else None)
 
@@ -226,7 +230,7 @@ class Settings:
         return self.width
 
     def scale(self) -> float | None:
-        """Return the factor of the scores, where it is not 1/√D."""
+        """Return the factor of the scores if it is not 1/√D."""
         scale = self.number("attention_multiplier", "softmax_scale")
         squared = self.number("query_pre_attn_scalar")
         if squared is not None:
@@ -240,14 +244,14 @@ class Settings:
         return scale
 
     def causal(self) -> bool:
-        """Return whether no query sees a later key."""
+        """Return whether the layer is causal."""
         own = self.model.causal
         causal = self.decodes if own == "in the decoder" else own
         causal = causal or self.says("is_decoder", otherwise=False)
         return causal and not self.says("use_bidirectional_attention", otherwise=False)
 
     def window(self) -> tuple[int, int] | None:
-        """Return the number of keys before and behind its own that a query sees."""
+        """Return the number of keys that a query sees before and after its own position."""
         if not self.has_window:
             return None
         reach = self.count(*_REACHES) or 1
@@ -276,19 +280,19 @@ class Settings:
         used = self.says("use_sliding_window", otherwise=True)
         if used and "_moe" in self.kind:
             raise UsageError(
-                f"{self.file}: which layers of {self.kind} have a window does not follow from "
-                "use_sliding_window",
+                f"{self.file}: use_sliding_window does not say which layers of {self.kind} have a "
+                "window",
                 hint="leave out --config, and give its options one by one",
             )
         first = self.value("max_window_layers") or 0
         return used and self.layer >= not_negative(f"{self.file}: max_window_layers", first)
 
     def _positions(self, given: Collection[str]) -> Options:
-        """Return how scores depend on positions: ALiBi, or a rotation."""
+        """Return the options for positions: ALiBi, or a rotary embedding."""
         if self.says("alibi", otherwise=self.model.alibi):
             if self.kind == "falcon":
                 raise UsageError(
-                    f"{self.file}: Falcon adds ALiBi as a bias of bfloat16 numbers of its own",
+                    f"{self.file}: Falcon rounds ALiBi to bfloat16, which attncli does not do",
                     hint="leave out --config, and give its options one by one, ALiBi as --bias",
                 )
             return {"alibi_slopes": True}
@@ -309,7 +313,7 @@ class Settings:
 
 
 def _spread(types: list[Any], file: str) -> list[Any]:
-    """Return the kind of each layer from lists of kinds and repetitions."""
+    """Return the kind of each layer from pairs of kinds and their number of repetitions."""
     try:
         return [
             kind for kinds, times in types for kind in list(kinds) * min(int(times), _MOST_LAYERS)
@@ -322,10 +326,10 @@ def _unknown(kind: object, file: str) -> UsageError:
     if not isinstance(kind, str):
         return UsageError(
             f"{file}: expected the config.json of a model, with model_type; found none",
-            hint="Transformers keeps it beside the model's weights",
+            hint="it is in the same folder as the model's weights",
         )
     return UsageError(
-        f"{file}: attncli does not know how models of type {quoted(kind)} attend",
+        f"{file}: attncli does not know the attention of models of type {quoted(kind)}",
         hint="leave out --config, and give its options one by one: --heads, --causal, --rope, …; "
         f"known are {first_few([*models()], len(models()))}",
     )

@@ -1,4 +1,4 @@
-"""One attention layer of a checkpoint: its choice, its weights and their widths."""
+"""Choose one attention layer of a checkpoint; read its weights and their widths."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from attncli.checkpoints.names import Layer
 
 Array = npt.NDArray[Any]
+# Layers that a hint lists at most.
 _LISTED = 4
-# Names that a user who looks for a layer wants to see first.
+# If no layer is found, the error lists members with these names first.
 _OF_ATTENTION = re.compile(r"attn|attention|query|qkv|q_proj|in_proj", re.IGNORECASE)
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
-# As if there were one head: three parts of one width.
+# One query head and one key/value head: query, key and value have equal widths.
 _THIRDS = (1, 1)
 
 
@@ -44,7 +45,7 @@ class Widths:
 
 
 def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer:
-    """Return the only layer, or the one whose names begin with the prefix."""
+    """Return the only layer, or the only one whose names begin with the prefix."""
     layers = find_layers(names)
     if not layers:
         raise _unknown(names, file)
@@ -52,7 +53,7 @@ def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer
     ends = (f"{wanted}.", f"{wanted}/")
     chosen = [one for one in layers if not wanted or f"{one.prefix}.".startswith(ends)]
     exact = [layer for layer in chosen if layer.prefix == wanted]
-    # A layer whose own prefix is empty is meant by FILE alone.
+    # FILE alone means the layer whose prefix is empty, if there is one.
     if len(exact) == 1 or len(chosen) == 1:
         return (exact or chosen)[0]
     within = f" within {printable(wanted)!r}" if wanted else ""
@@ -120,7 +121,7 @@ def _is_turned(layer: Layer, whole: Mapping[str, Array]) -> bool:
         return layer.kind.stored == "out, in"
     name = layer.members["wq"]
     rows, columns = _matrix(name, whole[name]).shape
-    return bool(rows > columns)  # a joint matrix makes more than it takes
+    return bool(rows > columns)  # a joint matrix has more outputs than inputs
 
 
 def _matrix(name: str, array: Array) -> Array:
@@ -138,8 +139,8 @@ def _head_counts(
         return _THIRDS
     if heads is None:
         raise UsageError(
-            f"{name}: {width} inputs and {joint} outputs do not say how queries, keys and values "
-            "share these: give heads (--heads)",
+            f"{name}: its {width} inputs and {joint} outputs do not say how wide query, key and "
+            "value are: give heads (--heads)",
             hint="see num_attention_heads or n_head in the model's configuration",
         )
     if kv_heads is None:  # queries together are as wide as X
@@ -185,11 +186,11 @@ def _unknown(names: Collection[str], file: str) -> InputError:
     hint = another_kind(names)
     if hint is None and _SHARD.search(file):
         hint = (
-            "this is one file of several, and a layer may lie in two of them: name their index, "
+            "this is one of several files, and a layer may be spread over two: name their index, "
             "model.safetensors.index.json"
         )
     return InputError(
-        f"{file} holds no attention layer by names that attncli knows; it holds "
+        f"{file}: found no attention layer with names that attncli knows; it holds "
         f"{first_few([*map(printable, first)])}",
         hint=hint
         or "give the matrix of each projection with --wq, --wk and --wv, as (in, out), or as "

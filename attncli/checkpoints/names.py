@@ -1,4 +1,4 @@
-"""Attention layers in checkpoints, found by the names of their members."""
+"""Find attention layers in checkpoints by the names of their members."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-# Members that attncli does not apply. Under a prefix such as attn, so are all unknown members.
+# Members of a layer that attncli does not apply. If the prefix is that of an attention module, such
+# as attn, all other unknown members count as well.
 _NOT_APPLIED = (
     *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),
     *("bias_k", "bias_v", "relative_attention_bias."),
 )
-# Norms in front of attention. PyTorch's norm1 may stand behind it.
+# Names of the norm in front of attention. Not norm1: in PyTorch it may come after attention.
 _NORMS_BEFORE = (
     *("input_layernorm", "ln_1", "norm_1", "layernorm_before", "attn_norm", "layer_norm1"),
     *("attention_norm", "ln_attn"),
 )
 _ATTENTION = re.compile(r"(?:^|[./_])(?:\w*attn\d*|\w*attention|self)[./]$", re.IGNORECASE)
-# More than any layer has: a hostile file may nest thousands of layers in each other.
+# Members of one layer; a hostile file may nest thousands of layers in each other.
 _MOST_MEMBERS = 300
-# Causal masks, positions and frequencies that are saved though they are no weights; and the norm
-# that follows the residual connection, behind the layer.
+# Members that need no warning: stored masks, positions and frequencies, and the norm after the
+# residual connection.
 _BESIDE = re.compile(
     r"(?:masked_)?bias|relative_position_index|position_ids|LayerNorm\..*"
     r"|(?:.*\.)?(?:(?:causal_|attn_|attention_)?mask|tril|inv_freq|freqs(?:_cis)?)"
     r"|(?:.*\.)?(?:cos|sin)(?:_cached)?"
 )
-# What the output of BERT and ViT stands beside, not within.
+# The module of query, key and value in BERT and ViT; the output projection lies one level above.
 _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
 
 
 class Habit(NamedTuple):
-    """What models of a family do beyond their tensors; see ``families.toml``."""
+    """A rule of a family of models that no tensor shows; see ``families.toml``."""
 
     does: str
     give: str
@@ -46,7 +47,7 @@ class Habit(NamedTuple):
 
 
 class Family(NamedTuple):
-    """How a kind of model names the parts of an attention layer; see ``families.toml``."""
+    """The names of the parts of an attention layer in a family of models; see ``families.toml``."""
 
     name: str
     weights: tuple[str, ...]
@@ -62,11 +63,12 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """One attention layer, by the names of its members, which begin with ``prefix`` and a point.
+    """The names of the members of one attention layer, which begin with ``prefix`` and a point.
 
-    ``members`` has those of ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo`` and
-    ``sinks`` that there are; packed parts share one. ``frequencies`` are those of a rotary
-    embedding, ``norms`` are of query and key, and ``norm_before`` is in front of the layer.
+    ``members`` has the keys ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo`` and
+    ``sinks``, as far as the layer has these parts. Parts of a joint matrix have the same name.
+    ``frequencies`` belong to a rotary embedding, ``norms`` to query and key. ``norm_before`` has
+    the parts of the norm in front of the layer.
     """
 
     prefix: str
@@ -84,7 +86,7 @@ class Layer:
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
-    """Return the attention layers among the names of a checkpoint, in its order."""
+    """Return the attention layers of a checkpoint in the order of its names."""
     known = set(names)
     ordered = sorted(known)
     found = (next(_layers_at(name, known, ordered), None) for name in names)
@@ -109,7 +111,7 @@ def _families() -> tuple[Family, ...]:
 
 
 def another_kind(names: Collection[str]) -> str | None:
-    """Return what is known of attention that has other projections."""
+    """Return a hint for a kind of attention that attncli cannot make from weights, or None."""
     kinds: dict[str, str] = stored_table("families.toml")["another_kind"]
     return next((kinds[stem] for stem in kinds if any(stem in name for name in names)), None)
 
@@ -146,7 +148,7 @@ def _layer(
 ) -> Layer:
     members = dict(_parts("w", start, family.weights))
     biases = _parts("b", start, family.biases)
-    # Whisper leaves out the key's bias alone.
+    # A layer may lack some biases: Whisper's have none for the key.
     members |= {part: name for part, name in biases if name in known}
     members |= output
     if f"{start}sinks" in known:
@@ -164,7 +166,7 @@ def _layer(
 
 
 def _norm_before(start: str, known: set[str]) -> dict[str, str]:
-    """Return the parts of the norm in front of a layer, beside it or one level up."""
+    """Return the parts of the norm in front of a layer, on its level or one above."""
     places = start.rstrip("./").split(".")
     above = [".".join([*places[:depth], ""]) for depth in (-1, -2) if len(places) > -depth]
     stems = (f"{place}{name}" for place in above for name in _NORMS_BEFORE)
@@ -208,6 +210,6 @@ def _output(family: Family, start: str, known: set[str]) -> dict[str, str]:
 
 
 def _start(name: str, end: str) -> str | None:
-    """Return what comes before the end of a name; None where it ends otherwise."""
+    """Return the part of a name before its end; None if it has another end."""
     start = name.removesuffix(end)
     return start if name.endswith(end) and (not start or start[-1] in "./") else None

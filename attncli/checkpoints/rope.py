@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 Frequencies: TypeAlias = "npt.NDArray[np.float64]"
 
-# Turns of a pair within the trained length: above, its frequency stays; below, it is divided by the
-# whole factor.
+# YaRN's defaults for beta_fast and beta_slow, in turns within the trained length: a pair of
+# components that turns more often keeps its frequency; one that turns less often is slowed fully.
 _FAST, _SLOW = 32.0, 1.0
+# A larger factor, or one below its inverse, is a mistake in the file.
 _MOST_FACTOR = 1e6
 
 
 class Rotary(NamedTuple):
-    """What a configuration says of a rotary embedding of ``width`` components.
+    """The settings of a rotary embedding of ``width`` components of a head.
 
-    ``trained`` is the length of the texts of the training, ``reach`` the longest length allowed.
+    ``trained`` is the longest text of the training, ``reach`` the longest text allowed, in tokens.
     """
 
     width: int
@@ -63,17 +64,17 @@ class Rotary(NamedTuple):
 
     @property
     def original(self) -> float:
-        """The length of texts that the model was trained with."""
+        """The longest text of the training, in tokens."""
         return self.number("original_max_position_embeddings", self.trained)
 
     @property
     def longest(self) -> int:
-        """The length of the longest text that the model is for."""
+        """The longest text that the model allows, in tokens."""
         return positive_int(f"{self.file}: max_position_embeddings", self.reach)
 
     @property
     def length(self) -> int:
-        """The number of tokens, where frequencies depend on it."""
+        """The number of tokens, which the frequencies depend on."""
         if self.tokens is None:
             raise UsageError(
                 f"{self.file}: its rotary embedding depends on the number of tokens; found none"
@@ -82,7 +83,7 @@ class Rotary(NamedTuple):
 
 
 def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool) -> dict[str, Any]:
-    """Return the options that rotate heads as the model does; ``scale`` is of the scores."""
+    """Return the options of a rotary embedding; ``scale`` is the factor of scores without it."""
     parameters = _parameters(settings, sliding=sliding)
     base = _base(settings, parameters, sliding=sliding)
     rotated = _rotated(settings, parameters, width)
@@ -105,7 +106,7 @@ def rope_options(settings: Settings, width: int, scale: float, *, sliding: bool)
 
 
 def _parameters(settings: Settings, *, sliding: bool) -> Mapping[str, Any]:
-    """Return the parameters of the layer, without those that stand for the default."""
+    """Return the parameters of the layer, without nulls and the default type."""
     given = settings.value("rope_parameters", "rope_scaling") or {}
     kind = "sliding_attention" if sliding else "full_attention"
     if isinstance(given, dict) and isinstance(given.get(kind), dict):
@@ -133,7 +134,7 @@ def _base(settings: Settings, parameters: Mapping[str, Any], *, sliding: bool) -
 
 
 def _rotated(settings: Settings, parameters: Mapping[str, Any], width: int) -> int:
-    """Return how many components of a head are rotated."""
+    """Return the number of components of a head that are rotated."""
     file, share = settings.file, parameters.get("partial_rotary_factor")
     if share is None:
         share = settings.value("partial_rotary_factor", "rotary_pct")
@@ -159,8 +160,7 @@ def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise UsageError(
             f"{rotary.file}: attncli does not know the rotary embedding {shown(kind)}",
-            hint="give what the model's rotary module has as inv_freq, with --rope and "
-            "--rope-frequencies",
+            hint="give inv_freq of the model's rotary module as --rope-frequencies, with --rope",
         )
     return _KINDS[kind](rotary)
 
@@ -193,7 +193,7 @@ def _llama3(rotary: Rotary) -> tuple[Frequencies, float]:
 
 
 def _longrope(rotary: Rotary) -> tuple[Frequencies, float]:
-    """Divide each frequency by a factor of its own; long texts have other factors."""
+    """Divide each frequency by its own factor; long texts have other factors than short ones."""
     original = rotary.original
     name = "long_factor" if rotary.length > original else "short_factor"
     factors = rotary.parameters.get(name)
@@ -238,7 +238,7 @@ _KINDS: dict[str, Callable[[Rotary], tuple[Frequencies, float]]] = {
 
 
 def _between(plain: Frequencies, factor: float, kept: Frequencies) -> Frequencies:
-    """Blend the slowed and the plain frequencies."""
+    """Mix slowed and plain frequencies; ``kept`` is the share of the plain ones."""
     mixed: Frequencies = plain / factor * (1 - kept) + plain * kept
     return mixed
 

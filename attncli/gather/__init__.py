@@ -46,17 +46,17 @@ __all__ = [
     "recorded_calls",
 ]
 
-# What makes query, key and value out of embeddings, or belongs to it.
+# Arguments that only a problem with embeddings has.
 _OF_EMBEDDINGS = {"x", "positions", "transposed", *MODELS, *PROJECTIONS, *NORMS}
 _AVERAGED = "attncli.check(…, average_heads=True) judges the mean of the heads"
-# What takes over where load does not take an option of the command line.
+# Options of the command line that `load` does not take, and the hint that says which function does.
 _TAKEN_BY = {
     **{name: f"problem.select({name}=1) takes a part of it" for name in ("batch", "head")},
     "average_heads": _AVERAGED,
     "average_attn_weights": _AVERAGED,
     "threads": "attncli.solve(problem, threads=…) takes it",
 }
-# Options of how things look and where they go: names that are like theirs are no help.
+# Options for display and output files: for them, `load` suggests no similar name.
 _SHOWING = frozenset({"color", "minus", "out", "quiet", "save", "with_labels"})
 
 
@@ -76,42 +76,43 @@ def load(
     *files : str or path
         One problem file, or Q K V, or Q K; with ``wq``, ``wk``, ``wv`` or ``checkpoint``
         one file of embeddings X, or the sources of cross-attention. ``FILE#NAME`` takes one
-        member, ``-`` is standard input. None is the built-in example, or the problem of the
-        options ``query``, ``key`` and ``value``, or ``x``.
+        member, ``-`` is standard input. Without files, the options ``query``, ``key`` and
+        ``value``, or ``x``, are the problem; without these, it is the built-in example.
     dtype : {"bfloat16"}, optional
-        How 2-byte elements of NPY files without a type of their own are read.
+        Read 2-byte elements of NPY and NPZ files (V2, uint16, int16) as bfloat16.
     layer : int, optional
         The layer, counted from 0, of inputs whose first axis counts layers, or of a folder of
         recorded calls.
     call : int, optional
-        Which call of that layer, counted from 0.
+        The recorded call of that layer, counted from 0.
     header : {"auto", "yes", "no"}
         Whether the first row of a table names its columns.
     without : str or iterable of str, optional
-        Entries of the problem file, of what the configuration says, or ``wo``, ``bo`` and
-        ``sinks`` of the checkpoint's layer, that are left out: ``"causal,mask"`` or their names.
+        Names of entries to leave out, as ``"causal,mask"`` or as an iterable: entries of the
+        problem file, options from the configuration, or ``wo``, ``bo`` and ``sinks`` of the
+        checkpoint's layer.
     **options
-        ``queries=(0, 4096)`` and ``keys=(8192, 16384)`` for a part in its place, and other
-        options that belong to the problem, under their Python names (``causal=True``,
+        ``queries=(0, 4096)`` and ``keys=(8192, 16384)`` take these positions of the whole problem.
+        All other options that belong to the problem have their Python names (``causal=True``,
         ``alibi_slopes=True`` for ``--alibi``, ``checkpoint="model.safetensors#layer.0"``,
-        ``tokens="a,b,c"``): arrays, or names of files.
+        ``tokens="a,b,c"``). Their values are arrays, or names of files.
 
     Returns
     -------
     Problem
-        For `attncli.solve`.
+        The checked problem, for `attncli.solve`.
 
     Raises
     ------
     AttnError
-        A file or an option is not what it should be.
+        A file cannot be read, or an option is wrong.
     TypeError
-        There is no such option.
+        An option has an unknown name.
 
     Warns
     -----
     AttnWarning
-        The problem is right but probably not what was meant, or `dtype` changes nothing.
+        The problem is valid but probably not the intended one, or `dtype` changes nothing.
 
     Examples
     --------
@@ -144,7 +145,7 @@ def load(
 
 
 def load_output(file: str, member: str) -> Any:
-    """Return an output in a problem file."""
+    """Return the output that a problem file holds under the name ``member``."""
     return read_array(f"{file}#{member}").values
 
 
@@ -173,8 +174,9 @@ def gather(
 ) -> Gathered | Finished:
     """Read files and join them with options; an option wins over an entry of a problem file.
 
-    A single array is taken for ``kind``. With ``saved``, an output in a dump is used as it was
-    saved. ``more`` are names of outputs that are read later, perhaps from the same file.
+    A file of a single array holds the output ``kind``. With ``saved``, the output in a dump is
+    not computed again. ``more`` are names of outputs that are read later, perhaps from the same
+    file.
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     refuse_two_streams((*files, *given.values(), *more))
@@ -194,7 +196,7 @@ def gather(
         raise missing_input(missing[0], document)
     reader.tell_of_strange(strange, document, more)
     reader.name_tokens()
-    # Most problems have no embeddings: they start without these modules.
+    # Imported late: most problems have no embeddings.
     if not {*MODELS}.isdisjoint(gathered.arguments):
         from attncli.gather.layer import add_layer  # noqa: PLC0415
 
@@ -210,7 +212,7 @@ def gather(
 
 
 def advise_on_dtype(dtype: str | None, *, bfloat16: bool) -> None:
-    """Warn where a dtype was given and no array was read with it."""
+    """Warn if a dtype was given and no array was read with it."""
     if dtype is not None and not bfloat16:
         warn(
             f"dtype {dtype} changes nothing: it is for NPY and NPZ files of 2-byte elements "

@@ -33,7 +33,7 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     beside = {name: arguments.pop(name) for name in (*NORMS, "positions") if name in arguments}
     if "x" in arguments and "query" in arguments:
         raise UsageError(
-            "x and query are both given: x is what the query is made from",
+            "x and query are both given, but x is for making query",
             hint="--without x leaves it out of a problem file",
         )
     if not given:
@@ -43,27 +43,27 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     embeddings = {own: arguments.pop(name) for name, own in _ROLES.items() if name in arguments}
     embeddings |= {"x": arguments.pop("x")} if "x" in arguments else {}
     if "x" not in embeddings:
-        raise UsageError("x is missing, from which wq, wk and wv make query, key and value")
+        raise UsageError("x is missing: wq, wk and wv make query, key and value from it")
     gathered.notes += _unprojected(given, embeddings)
     turned = _turned(arguments.get("layout"))
-    # Errors call the sources of cross-attention query, key and value.
+    # In cross-attention, users know the sources under the names query, key and value.
     roles = {own: name for name, own in _ROLES.items() if own in embeddings and name in were}
     names = sources | {own: sources.get(name, name) for own, name in roles.items()}
     batch_first = {name: turned(array) for name, array in embeddings.items()}
     options: dict[str, Any] = batch_first | given | beside
     precision, output = cast("Any", arguments.get("precision")), arguments.get("wo")
     if precision is None and output is not None and as_ndarray("wo", output).dtype == np.float64:
-        precision = "float64"  # of a wide output projection, the whole computation is wide
+        precision = "float64"  # with an output projection in float64, all is computed in float64
     made = project(**options, precision=precision, sources=names, threads=threads)
     arguments |= {"query": turned(made.query), "key": turned(made.key)}
     if made.value is not None:
         arguments["value"] = turned(made.value)
-    # Errors name query, key and value by what they are made from.
+    # Errors about query, key and value name the files that these are made from.
     query = names.get("x")
     key = names.get("key_source", query)
     made_from = {"query": query, "key": key, "value": names.get("value_source", key)}
     sources |= {name: f"projected from {file}" for name, file in made_from.items() if file}
-    # W of the general score leads from one width to another.
+    # With the general score, query and key may have different widths.
     if arguments.get("score") != "general":
         count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
     _refuse_norms_across_heads(arguments, made, sources)
@@ -71,7 +71,7 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
 
 
 def _transpose(arguments: Arguments, sources: dict[str, str]) -> None:
-    """Turn weights that are stored as (out, in) to (in, out), if an option says so."""
+    """Transpose weights from (out, in) to (in, out) if ``transposed`` says so."""
     if not flag("transposed", arguments.pop("transposed", False)):
         return
     names = [name for name in _WEIGHTS if name in arguments]
@@ -85,7 +85,7 @@ def _transpose(arguments: Arguments, sources: dict[str, str]) -> None:
 def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[str]:
     """Return the note about inputs without a projection, if there are any."""
     stay = [name for name in ("query", "key") if f"w{name[0]}" not in given]
-    # Of X alone, or of queries and keys alone, only the weights are asked for.
+    # Without a value, only scores and weights are computed.
     stay += ["value"] if "wv" not in given and "value_source" in embeddings else []
     options = " and ".join(f"--w{name[0]}" for name in stay)
     verb = "stays" if len(stay) == 1 else "stay"
@@ -94,7 +94,7 @@ def _unprojected(given: Collection[str], embeddings: Collection[str]) -> list[st
 
 def _turned(layout: object) -> Callable[[Any], Any]:
     """Return a function that brings embeddings to (B, L, W), and back."""
-    # First a word at all: an array in a problem file compares item by item.
+    # Checked before it is compared: a problem file may hold an array as the layout.
     axes = "bsd" if layout is None else layout_axes("layout", layout)
     if axes not in ("sd", "bsd", "sbd"):
         raise UsageError(
@@ -136,7 +136,7 @@ def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
     sinks = as_ndarray("sinks", arguments.get("sinks", ()))
     if heads is None and kv_heads is None and sinks.size > 1:
         heads = arguments["heads"] = sinks.size
-    # Other values are refused later.
+    # Wrong counts are refused later.
     if kv_heads is None and isinstance(heads, int) and heads > 0 and query_width != key_width:
         shared, rest = divmod(heads * key_width, query_width)
         if shared and not rest:
@@ -150,7 +150,7 @@ def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
 def _refuse_norms_across_heads(
     arguments: Arguments, made: Projected, sources: dict[str, str]
 ) -> None:
-    """Refuse norms that are neither as wide as one head nor as all heads."""
+    """Refuse norms that have neither the width of a head nor that of all heads."""
     heads = arguments.get("heads")
     counts = {"q_norm": heads, "k_norm": arguments.get("kv_heads", heads)}
     for name, packed in (("q_norm", made.query), ("k_norm", made.key)):

@@ -26,19 +26,19 @@ _SHORT = {
     "q": "query",
     "k": "key",
     "v": "value",
-    # As models in Transformers call them.
+    # Names in the models of Transformers.
     "query_states": "query",
     "key_states": "key",
     "value_states": "value",
 }
 PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
-# What is done to query and key when they are projected.
+# Norms of the projected query and key.
 NORMS = ("q_norm", "k_norm", "norm_eps")
 MATRICES = (
     *("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight"),
     *("x", "wq", "wk", "wv", "wo"),
 )
-# A short list on the command line or in a problem file serves as well as a file.
+# Arguments that may be a short list, such as 3,5, instead of a file.
 _LISTS = (
     *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
     *("rope_frequencies", "segment_ids", "kv_segment_ids"),
@@ -52,10 +52,10 @@ SINGLE = (
     *(*WORDS, "plain", "scale", "causal", "softcap", "rope_base", "heads", "kv_heads"),
     *("norm_eps", "transposed"),
 )
-# Files that are no arrays.
+# Files of models, which are not arrays.
 MODELS = ("checkpoint", "config")
 KNOWN = (*OF_FILES, *SINGLE, *LABELS, *MODELS)
-# What an option replaces in a problem file, beside the entry of its own name.
+# Entries of a problem file that an option replaces besides the entry of its own name.
 _REPLACES = {
     "plain": ("scale",),
     "scale": ("plain",),
@@ -63,7 +63,7 @@ _REPLACES = {
     "rope_base": ("rope_frequencies",),
     "rope_frequencies": ("rope_base",),
 }
-# What the labels of the rows and columns of a table name.
+# The labels that the rows of a table are, and below, its columns.
 ROWS_ARE = {
     "x": ("query_labels", "key_labels"),
     "query": ("query_labels",),
@@ -74,7 +74,7 @@ ROWS_ARE = {
 }
 COLUMNS_ARE = dict.fromkeys(("mask", "bias", "key_padding_mask"), "key_labels")
 RESULTS = ("schema", *OUTPUTS, *SUMMARIES, *GRADIENTS, *UPSTREAM)
-# As mathematics writes them, in capitals.
+# Names that may also be written in capitals, as in formulas.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 
 
@@ -126,9 +126,9 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
         )
     hint = None
     if document.dump and find_layers(names):
-        hint = f"of a checkpoint, attncli compute x.npy --checkpoint {document.name} takes a layer"
+        hint = f"to use a layer of a checkpoint: attncli compute x.npy --checkpoint {document.name}"
     elif "scores" in names:
-        hint = "attncli heatmap --what scores draws finished scores"
+        hint = "to draw finished scores: attncli heatmap --what scores"
     elif document.dump:
         hint = f"say which arrays are query, key and value: {document.name}#{printable(names[0])} …"
     return InputError(

@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Kind = Literal["weights", "scores"]
-# Rounded weights may add up to a little more than 1.
+# A row of weights with a larger sum gets a warning; a smaller excess over 1 may be rounding.
 _MOST_OF_A_ROW = 1.05
-_NO_WEIGHTS = "heatmap --what scores draws scores; attention needs query, key and value"
+_NO_WEIGHTS = (
+    "if these are scores, give heatmap --what scores; attention needs query, key and value"
+)
 
 
 class Finished(NamedTuple):
     """Weights or scores (…, L, S) that were computed before.
 
-    Three axes are (B, L, S) if ``batched``, else (H, L, S). ``hidden`` marks hidden keys, where
-    scores tell. Titles show the ``remark``.
+    Three axes are (B, L, S) if ``batched``, else (H, L, S). ``hidden`` is true where a query does
+    not see a key, and None if the file has no scores that show it. Titles show the ``remark``.
     """
 
     values: npt.NDArray[Any]
@@ -56,7 +58,7 @@ class Finished(NamedTuple):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many batch entries and heads there are."""
+        """The numbers of batch entries and of heads."""
         sizes = dict(zip(self.axes, self.values.shape, strict=False))
         return sizes.get("b", 1), sizes.get("h", 1)
 
@@ -88,16 +90,16 @@ class Finished(NamedTuple):
         return values
 
     def hidden_cells(self, picked: Picked) -> npt.NDArray[np.bool_] | None:
-        """Return the hidden cells as (B, H, L, S), where they are known."""
+        """Return the hidden cells as (B, H, L, S), or None if they are unknown."""
         return None if self.hidden is None else self._of_those(self.hidden, picked)
 
     def refusal(self, hint: str) -> UsageError:
-        """Return the error for finished weights in the place of a problem."""
+        """Return the error for finished weights instead of a problem."""
         what = "expected query, key and value; found a single array (finished weights?)"
         return UsageError(f"{self.name}: {what}", hint=hint)
 
     def _of_those(self, array: Array, picked: Picked) -> Array:
-        """Return an array as (B, H, L, S), with the batch entries and heads picked."""
+        """Return the picked batch entries and heads of an array as (B, H, L, S)."""
         array = array.reshape(*self.counts, *array.shape[-2:])
         for axis, indices in enumerate(picked):
             if indices is not None:
@@ -106,7 +108,7 @@ class Finished(NamedTuple):
 
 
 def is_finished(document: LoadedMapping, kind: Kind, reader: Reader, *, saved: bool) -> bool:
-    """Return whether the output in a document is meant, and not its queries and keys."""
+    """Return whether to use the output in a document instead of its query and key."""
     if kind not in document.entries or reader.left.takes(kind):
         return False
     given = {*reader.given}
@@ -151,7 +153,7 @@ def take_finished(document: LoadedMapping, kind: Kind, reader: Reader) -> Finish
 def _output(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
     """Return an output in a document; a text in its place is the name of a file."""
     value = document.entries.get(kind)
-    if isinstance(value, str) and not document.dump:  # what a program dumped names no files
+    if isinstance(value, str) and not document.dump:  # in a dump, no text names a file
         value = reader.read_named(value, document.folder, f"{document.name}#{kind}")
     return one_layer(value, reader.layer) if isinstance(value, LoadedArray) else value
 
@@ -160,14 +162,14 @@ def _refuse_idle(document: LoadedMapping, kind: Kind, array: LoadedArray, reader
     """Refuse entries and options that finished weights or scores do not use."""
     idle = {*RESULTS, *LABELS, *INPUTS, "layout"}
     beside = [name for name in document.entries if not reader.left.takes(name)]
-    # A program writes whatever it has beside an output.
+    # A dump may hold any other entries beside an output.
     beside = [] if document.dump else [name for name in beside if full_name(name) not in idle]
     if strange := [name for name in beside if full_name(name) not in KNOWN]:
         raise unknown_entry(strange[0], document)
     for name in (*beside, *({*reader.given} - {*LABELS, "layout"})):
         raise UsageError(
-            f"{array.name} is taken for finished {kind}, without query and key: "
-            f"{printable(name)} has nothing to act on",
+            f"{array.name} is read as finished {kind}, without query and key: "
+            f"{printable(name)} has no effect on these",
             hint=f"leave {printable(name)} out, or give query, key and value; embeddings need "
             "--wq, --wk and --wv, or --checkpoint",
         )
@@ -180,7 +182,7 @@ def _take_labels(document: LoadedMapping, reader: Reader) -> None:
     for name in LABELS:
         if name in given:
             reader.take(name, given[name], ".")
-        # Tokens that are given take the place of all labels in the file.
+        # Given tokens replace all labels in the file.
         elif name in document.entries and "tokens" not in given and not reader.left.takes(name):
             reader.take_entry(document, name, name, document.entries[name])
     reader.name_tokens()
@@ -189,7 +191,7 @@ def _take_labels(document: LoadedMapping, reader: Reader) -> None:
 def _labels(
     name: str, own: tuple[str, ...] | None, array: LoadedArray, reader: Reader
 ) -> tuple[str, ...] | None:
-    """Return the given labels of the queries or keys, or those of the array."""
+    """Return the given labels of queries or keys, or else those of the array."""
     given = cast("tuple[str, ...] | None", reader.gathered.arguments.get(name, own))
     check_labels(name, given)
     if given is None or array.values.ndim < 2:

@@ -1,4 +1,4 @@
-"""One layer of a checkpoint and its model's configuration become arguments."""
+"""Turn one layer of a checkpoint, and its model's configuration, into arguments."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 Arguments = dict[str, object]
 Array = npt.NDArray[Any]
-# What may be left out of a layer.
+# Parts of a layer that ``without`` may leave out.
 _OPTIONAL = ("wo", "bo", "sinks")
-# Longer lists are cut in notes.
+# A note shows the numbers of an option if there are at most this many.
 _SHORT = 2
 _NORMED = {"q_norm": "query", "k_norm": "key"}
 
@@ -51,8 +51,8 @@ def add_layer(reader: Reader) -> None:
     checkpoint, config = (arguments.pop(name, None) for name in MODELS)
     if checkpoint is None:
         raise UsageError(
-            f"config: {printable(str(config))} says how the layers of a checkpoint attend, but "
-            "there is none",
+            f"config: {printable(str(config))} describes the layers of a checkpoint, but no "
+            "checkpoint is given",
             hint="give --checkpoint model.safetensors#PREFIX",
         )
     stored = _stored(reader, str(checkpoint))
@@ -100,7 +100,7 @@ def _stored(reader: Reader, checkpoint: str) -> StoredLayer:
     layer = choose_layer(members, prefix, contents.name)
     gone = {name for name in _OPTIONAL if name in layer.members and reader.left.takes(name)}
     gone |= {"bo"} if "wo" in gone else set()
-    # Sinks are an option of their own, and options win over files.
+    # An option wins over the sinks in the checkpoint.
     gone |= {"sinks"} & reader.gathered.arguments.keys()
     kept = {name: member for name, member in layer.members.items() if name not in gone}
     return StoredLayer(contents.name, replace(layer, members=kept), fetch)
@@ -134,13 +134,13 @@ def _configured(
 
 
 def _note_norm_before(gathered: Gathered, stored: StoredLayer) -> None:
-    """Note the norm before the layer: leaving it out is a common mistake."""
+    """Keep the norm in front of the layer: `check` tests whether an output was made without it."""
     members = stored.layer.norm_before
     if not members or "x" not in gathered.arguments:
         return
     try:
         parts = {part: stored.fetch(name).ravel() for part, name in members.items()}
-    except InputError:  # of a file that only this look would need
+    except InputError:  # the norm may lie in a missing file, and nothing else needs that file
         return
     x = as_ndarray("x", gathered.arguments["x"])
     if x.ndim and x.shape[-1] == parts["weight"].size:
@@ -179,7 +179,7 @@ def _add_norms(gathered: Gathered, stored: StoredLayer, config: LayerConfig | No
     for name, member in members.items():
         if name not in arguments:
             array = stored.fetch(member)
-            # As in the model, the sum is one of float32, or of what is wider.
+            # Models add in float32, or in float64 if the weights have it.
             wide = array if array.dtype == np.float64 else widen(array, np.float32)
             arguments[name] = wide + wide.dtype.type(config.norm)
             gathered.sources[name] = f"{stored.file}#{printable(member)}"
@@ -189,7 +189,7 @@ def _add_norms(gathered: Gathered, stored: StoredLayer, config: LayerConfig | No
 def _warn_of_the_rest(layer: Layer, file: str, arguments: Arguments) -> None:
     """Warn of members of the layer that are not applied."""
     applied = [member for name, member in layer.norms.items() if name in arguments]
-    # A relative bias can be given as --bias.
+    # A user may give the relative bias of positions as --bias.
     stated = ("relative_attention_bias.weight",) if "bias" in arguments else ()
     rest = [n for n in layer.not_applied if n not in applied and not n.endswith(stated)]
     if rest:
@@ -220,7 +220,7 @@ def _refuse_another_model(
 
 
 def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
-    """Warn of what models of this family do, unless an option does it."""
+    """Warn of a rule that the models of this family have and no option gives."""
     habit = layer.kind.habit
     if layer.frequencies:
         if "rope" not in arguments:

@@ -1,4 +1,4 @@
-"""Short lists in the place of a file: labels and numbers."""
+"""Labels and short lists of numbers, from an option, an entry or a file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-# A longer one would be neither in a table nor in a picture.
+# Characters of a label: a longer one fits neither a table nor a picture.
 _LONGEST = 1000
+# A word that ends so is the name of a file of labels.
 _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
@@ -41,7 +42,7 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
     if member is not None and is_file(file, or_pipe=True):
         reader.note_input(path)
         return labels_of(reader, name, _member(file, member), folder)
-    # A lone word with the suffix of such files names one even where there is none.
+    # A word with such a suffix means a file even if the file is missing, which is then the error.
     meant = "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
     if text == "-" or meant or is_file(path, or_pipe=True):
         reader.note_input(path)
@@ -50,12 +51,12 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
 
 
 def inside(folder: str, file: str) -> str:
-    """Return a file name relative to the folder of the file that mentions it."""
+    """Return the path of a file that is named in a file of the folder."""
     return file if folder == "." or is_stream(file) else os.path.join(folder, file)  # noqa: PTH118
 
 
 def _member(file: str, name: str) -> object:
-    """Return the words or numbers in an entry of a file."""
+    """Return the words or numbers of one entry of a file."""
     found = read(file)
     entry = found.entries.get(name) if isinstance(found, LoadedMapping) else None
     return entry if isinstance(entry, list | LoadedArray) else read_array(f"{file}#{name}")
@@ -74,7 +75,7 @@ def check_labels(name: str, labels: Iterable[str] | None) -> None:
 
 
 def number_list(name: str, text: str) -> list[float] | None:
-    """Return the numbers of ``"3,5"``; None for the name of a file. ``none`` is −1."""
+    """Return the numbers in ``"3,5"``, or None for a file name; in a window ``none`` is −1."""
     parts = [part.strip() for part in text.split(",")]
     if name == "window":
         parts = ["-1" if part == "none" else part for part in parts]
@@ -84,7 +85,7 @@ def number_list(name: str, text: str) -> list[float] | None:
         raise UsageError(f"{name}: {error}") from None
     known = [number for number in numbers if number is not None]
     if len(known) == len(numbers):
-        # A whole number keeps all its digits.
+        # As int, a whole number keeps all its digits.
         whole = (part.removeprefix("-").isdecimal() for part in parts)
         return [int(p) if w and n else n for p, w, n in zip(parts, whole, known, strict=True)]
     path = split_member(text)[0]

@@ -1,4 +1,4 @@
-"""Read files one by one; note their contents and their names."""
+"""Collect the arguments of a problem from files and options."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ if TYPE_CHECKING:
     from attncli.problem.problem import Problem
     from attncli.problem.projection import Projected
 
-# Arrays that may hold one of several layers.
+# Arrays whose first axis may count layers.
 _LAYERED = (*INPUTS, "x")
 
 
 @dataclass(eq=False)
 class Gathered:
-    """What the files and options say, not yet checked against each other.
+    """The arguments from files and options, not yet checked against each other.
 
     ``arguments`` are those of `attncli.pose`, ``sources`` the file of each, ``inputs`` all files
-    read. ``projected`` is what query, key and value were made from, ``norm_before`` the norm in
-    front of a checkpoint's layer, and ``upstream`` reads ``dcontext`` and ``dlse``.
+    read. ``projected`` holds the embeddings and weights that query, key and value were made from,
+    and ``norm_before`` the norm in front of a checkpoint's layer. ``upstream`` has a function for
+    each of ``dcontext`` and ``dlse`` that reads it.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Reader:
     dtype: str | None
     header: str
     gathered: Gathered = field(default_factory=Gathered)
-    # Labels of queries and keys, and names of features, with the file that they stand in.
+    # Labels of queries and keys, and names of the columns of query and key, each with its file.
     _found_labels: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     _features: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
 
@@ -100,7 +101,7 @@ class Reader:
         return read_array(file, dtype=self.dtype, header=self.header)
 
     def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
-        """Return the array of a file that an entry or an option names."""
+        """Return the array in a file that an entry or an option names."""
         try:
             return self.read_array(inside(folder, file))
         except InputError as error:
@@ -137,8 +138,8 @@ class Reader:
             self.take_entry(document, name, full, entries[full])
         if {"schema", "weights"} <= set(document.entries):
             warn(
-                f"{document.name}: its weights are ignored, and computed again without the rules "
-                "that they were computed with, which the file does not hold"
+                f"{document.name}: its weights are ignored. attncli computes new ones without the "
+                "rules of the old ones (mask, scale, …), which the file does not hold"
             )
         return strange
 
@@ -146,7 +147,7 @@ class Reader:
         """Take one entry of a problem under its full name."""
         source = f"{document.name}#{printable(name)}" if document.name else None
         if document.dump and isinstance(value, str) and full not in WORDS:
-            # What a program dumped names no files.
+            # In a dump, no text names a file.
             raise InputError(f"{source}: expected real numbers; found text")
         if full in SINGLE and isinstance(value, LoadedArray) and value.values.size != 1:
             raise InputError(
@@ -219,7 +220,7 @@ class Reader:
         if name == "value":
             self.gathered.value_columns = array.column_labels
         for which, labels in found:
-            # One row of a mask or bias stands for every query.
+            # The only row of a mask or bias is for every query, so its label names none.
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
                 known, file = self._found_labels.setdefault(which, (labels, array.name))
                 advise_on_order(array.name, labels, file, known)
@@ -253,7 +254,7 @@ class Reader:
             arguments["scale"] = 1.0
 
     def name_tokens(self) -> None:
-        """Use tokens as labels of queries and keys; labels of tables come last."""
+        """Use tokens as labels of queries and keys, or else the labels in tables."""
         arguments = self.gathered.arguments
         tokens = arguments.pop("tokens", None)
         for name in ("query_labels", "key_labels"):
@@ -269,7 +270,7 @@ def _is_set(document: LoadedMapping, name: str) -> bool:
     """Return whether an entry is not null, false or zero."""
     try:
         value = document.entries[name]
-    except InputError:  # of elements that are not read
+    except InputError:  # attncli cannot read its elements
         return True
     if isinstance(value, LoadedArray):
         return value.values.size > 1 or (value.values.size == 1 and bool(value.values.any()))

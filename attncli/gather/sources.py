@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
+# Names or numbers that a hint lists at most.
 _LISTED = 16
 # Axes of weights, queries or keys of several layers: layer, batch, head, and two more.
 _WITH_LAYERS = 5
-# How `attncli.capture` names its files, and the entry of their metadata that holds the options.
+# The file names of `attncli.capture`, and the entry of the metadata that holds the options.
 _DUMP = re.compile(r"layer-(\d{3,})-call-(\d{4,})\.safetensors")
 _FACTS = "attncli"
 # The tutorial problem of two queries and three keys: its dot products are (2, 1, 1) and (1, 1, 2).
@@ -62,7 +63,7 @@ def problem_source(files: Sequence[str], kind: str, reader: Reader) -> LoadedMap
         file = files[0]
         if is_folder(file):
             file = dump_file(file, reader.layer, reader.call)
-            reader.layer = None  # of a dump's arrays no axis counts layers
+            reader.layer = None  # the file holds a single layer
         contents = reader.read(file, skipped)
         if isinstance(contents, LoadedArray):
             return LoadedMapping({"x" if projections else kind: contents}, contents.name)
@@ -101,7 +102,7 @@ def dump_file(folder: str, layer: int | None, call: int | None) -> str:
 
 def layers_in(source: str) -> dict[int, str]:
     """Return the layers in a folder or a file, with the names of their modules."""
-    if os.path.isdir(source):  # noqa: PTH112 - false of names that no file can have
+    if os.path.isdir(source):  # noqa: PTH112 - no error for impossible names
         first = {layer: next(iter(calls.values())) for layer, calls in _recorded(source).items()}
         facts = {layer: _facts(cast("LoadedMapping", read(file))) for layer, file in first.items()}
         return {layer: str((told or {}).get("module", "")) for layer, told in facts.items()}
@@ -158,13 +159,13 @@ def one_layer(array: LoadedArray, layer: int | None) -> LoadedArray:
 
 
 class LeftOut:
-    """The names that ``without`` leaves out, and which of them a file had."""
+    """The names that ``without`` leaves out; it remembers which of them a file had."""
 
     def __init__(self, without: object) -> None:
         names: Any = without.split(",") if isinstance(without, str) else without or ()
         try:
             self.names = {*map(_checked, names)}
-        except TypeError:  # one that is no text, perhaps an array without axes
+        except TypeError:  # not iterable
             self.names = {_checked(names)}
         self._met: set[str] = set()
         self._held: dict[str, None] = {}  # in their order
@@ -180,7 +181,7 @@ class LeftOut:
     def refuse_unmet(self, given: Collection[str]) -> None:
         """Refuse names that neither a file nor an option had."""
         for name in sorted(self.names - self._met - {*given}):
-            # Options first: beside them a file may hold a thousand outputs.
+            # Options come first: the file may also hold a thousand outputs.
             held = sorted(self._held, key=lambda one: full_name(one) not in KNOWN)
             there = f"there are {first_few([*map(printable, held)], _LISTED)}" if held else None
             raise UsageError(
@@ -225,7 +226,7 @@ def _facts(document: LoadedMapping) -> dict[str, Any] | None:
     options = facts.get("options") if isinstance(facts, dict) else None
     if not isinstance(options, dict) or facts.get("schema") != SCHEMA:
         raise InputError(
-            f"{document.name}: its metadata {_FACTS!r} is not that of a recorded call, schema "
-            f"{SCHEMA}"
+            f"{document.name}: expected in its metadata, under {_FACTS!r}, a recorded call of "
+            f"schema {SCHEMA}; found something else"
         )
     return dict(facts)

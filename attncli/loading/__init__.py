@@ -1,7 +1,7 @@
-"""Files become named arrays: CSV, TSV, NPY, NPZ, safetensors, YAML, JSON, PyTorch and Zarr.
+"""Read named arrays from files: CSV, TSV, NPY, NPZ, safetensors, YAML, JSON, PyTorch and Zarr.
 
-`read` tells the format of a file by its content and its name. It returns a `LoadedArray` or a
-`LoadedMapping`, or raises an `AttnError`.
+`read` recognises the format by the first bytes of a file and by its name. It returns a
+`LoadedArray` or a `LoadedMapping`, or raises an `AttnError`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ __all__ = [
     "split_member",
 ]
 
+# Members that an error message lists at most.
 _LISTED = 8
-# What ``np.savez(file, array)`` calls it.
+# The name that ``np.savez(file, array)`` gives to the array.
 _UNNAMED = "arr_0"
 
 
@@ -50,8 +51,8 @@ def read(
     """Read the file that `source` names: a path, ``FILE#NAME`` for one member, or ``-``.
 
     With the `dtype` ``bfloat16``, 2-byte elements of NPY and NPZ files are read as bfloat16.
-    `header` says whether the first row of a table names its columns. Entries of a document that
-    are `skipped` cause no errors. `stdin` takes the place of standard input.
+    `header` says whether the first row of a table names its columns. Entries of a document whose
+    names are in `skipped` are not read. `stdin` replaces standard input.
     """
     if not (dtype is None or (isinstance(dtype, str) and dtype == "bfloat16")):
         raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
@@ -68,7 +69,7 @@ def read(
 def read_array(
     source: str, *, dtype: str | None = None, header: str = "auto", entry: str | None = None
 ) -> LoadedArray:
-    """Read the file that `source` names as one array; of a mapping, take the array called `entry`.
+    """Read one array from a file; from a file of several arrays, the array named `entry`.
 
     A mapping that ``np.savez(file, a)`` wrote counts as one array.
     """
@@ -94,7 +95,7 @@ def read_array(
 
 
 def open_members(source: str, *, dtype: str | None = None) -> tuple[LoadedMapping, list[str]]:
-    """Return the entries of a file and the names that `source` asks for.
+    """Return the entries of a file, and the names of all of them or of the one in ``FILE#NAME``.
 
     A file of one array has one entry, whose name is empty.
     """
@@ -115,14 +116,14 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
 
 
 def headers(source: str) -> list[Member]:
-    """Return the members that the headers of a file list; none for text and for streams."""
+    """Return the members that a binary file's headers list; no members for texts and streams."""
     path = split_member(source)[0]
     return describe(source) if is_file(path) and format_of(open_source(path)).binary else []
 
 
 def split_member(source: str) -> tuple[str, str | None]:
-    """Split ``FILE#NAME`` into file and member; the member is None where a file is called so."""
-    if "#" not in source or os.path.exists(source):  # noqa: PTH110 - false of what is no name
+    """Split ``FILE#NAME`` into file and member; the member is None if all of it names a file."""
+    if "#" not in source or os.path.exists(source):  # noqa: PTH110 - no error for impossible names
         return source, None
     cuts = [at for at, letter in enumerate(source) if letter == "#"]
     known = (at for at in reversed(cuts) if source[:at] == "-" or os.path.exists(source[:at]))  # noqa: PTH110
@@ -136,7 +137,7 @@ def is_stream(word: object) -> bool:
 
 
 def refuse_two_streams(words: Iterable[object]) -> None:
-    """Refuse several words that name standard input."""
+    """Raise an error if several words name standard input."""
     if sum(map(is_stream, words)) > 1:
         msg = "standard input (-) can be read only once"
         raise UsageError(msg, hint="read one of them from a file")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class LoadedArray:
     """One array: real numbers or booleans as they are stored; float64 from text files.
 
-    Error messages use the ``name``: ``q.csv``, ``dump.npz#q``. Tables have labels. ``printed`` is
-    ``%.2f`` or ``%.2e`` where all numbers in a text file were printed with that format. A table
-    always has two axes, even if one of length 1 was not meant.
+    Error messages show the ``name``: ``q.csv``, ``dump.npz#q``. Only tables have labels.
+    ``printed`` is the C format, such as ``%.2f``, if all numbers of a text file have it. If
+    ``is_table``, the file was a table: even a single row or column has two axes.
     """
 
     values: npt.NDArray[Any]
@@ -32,11 +32,11 @@ class LoadedArray:
 
 
 class Member(NamedTuple):
-    """One entry of a file, without a ``name`` where the file is one array.
+    """The name, shape, dtype and numbers of one entry of a file.
 
-    The ``shape`` is empty where the entry is one value, and the ``dtype`` is the format's own word
-    (``F8_E4M3``) where attncli cannot read the elements. The ``note`` is its single value, words,
-    labels, or why it is not read.
+    The ``name`` is empty if the file is one array; the ``shape`` is empty if the entry is one
+    value. If attncli cannot read the elements, the ``dtype`` is the format's own word, such as
+    ``F8_E4M3``. The ``note`` is the value, the labels, or the reason why the entry is not read.
     """
 
     name: str
@@ -51,9 +51,9 @@ class LoadedMapping:
     """Named entries of a file; binary formats read an entry when it is asked for.
 
     An entry is a `LoadedArray`, a bool, int, float, str, None, a list of labels, or `Unread`. File
-    names in it are relative to the ``folder``. A ``dump`` was written by a program, with other
-    entries than a problem has. ``metadata`` comes from the header of a safetensors file, and
-    ``header`` describes an entry without reading it.
+    names in it are relative to the ``folder``. A ``dump`` is a file that a program wrote: it may
+    hold entries that no problem has, and its texts never name files. ``metadata`` comes from the
+    header of a safetensors file. ``header`` describes an entry without reading it.
     """
 
     entries: Mapping[str, object]
@@ -80,7 +80,7 @@ class LazyEntries(Mapping[str, object]):
             raise KeyError(name)
         return self._read(name)
 
-    def __contains__(self, name: object) -> bool:  # the inherited one would read the value
+    def __contains__(self, name: object) -> bool:  # the inherited method would read the value
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
@@ -91,14 +91,14 @@ class LazyEntries(Mapping[str, object]):
 
 
 class Unread:
-    """An entry that is skipped: a summary that attncli itself wrote beside the arrays."""
+    """Stands for an entry that is not read: one to skip, or a summary by attncli itself."""
 
     def __str__(self) -> str:
         return "not read"
 
 
 def member_of(name: str, entry: object) -> Member:
-    """Return name, shape and dtype of an entry that was read."""
+    """Describe an entry that was read."""
     if isinstance(entry, LoadedArray):
         return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
     if isinstance(entry, list):

@@ -25,23 +25,25 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-# Four axes in a mapping need five levels; the rest is room for a better message.
+# Levels of lists. A problem has at most five: a mapping, and arrays of four axes. Deeper arrays are
+# read so that the error can say how many axes are allowed.
 MAX_DEPTH = 32
-# A problem has a dozen entries, a document of results no more.
+# Entries of a mapping; a problem and a file of results have about a dozen.
 _MAX_ENTRIES = 10_000
 _FLOAT_MAX = int(np.finfo(np.float64).max)
 _NUMBERS = {int, float, type(None)}
-# A list that became text: twice through json.dumps, or through str() of an array.
+# A list that was saved as a text: by json.dumps twice, or by str() of an array.
 _ARRAY_TEXT = re.compile(r"\s*(?:tensor\(|array\()?\[[^\]]*\d.*\]\)?\s*", re.DOTALL)
 _QUOTED = (
-    "the array is in quotation marks: write it as a list, in Python x.tolist(), and make JSON of "
-    "it once (json.dump without default=str)"
+    "the array is in quotation marks: write it as a list, in Python x.tolist(), and call json.dump "
+    "once, without default=str"
 )
-# A key takes as much time and memory as so many cells.
+# A key takes as much time and memory as three cells.
 _CELLS_A_KEY = 3
-# The largest float64 has 309 digits.
+# Digits of a whole number; the largest float64 has 309.
 _MOST_DIGITS = 400
 _BLANK = re.compile(r"[ \t\n\r,:]*")
+# Reads the JSON value at an offset, and returns it with the offset of its end.
 _SCAN: Callable[[str, int], tuple[Any, int]]
 _SCAN = vars(json.JSONDecoder(parse_int=lambda _: 0))["scan_once"]
 # Names and indices that lead to an item of a tree.
@@ -68,7 +70,7 @@ class Document(NamedTuple):
 
 
 class _TwinError(Exception):
-    """A key that appears twice in a mapping; the parser that raises it knows no position."""
+    """A mapping has a key twice; the parser does not say where."""
 
 
 def read(source: Source) -> Contents:
@@ -88,7 +90,7 @@ def read_settings(file: str, what: str) -> dict[str, Any]:
     source = open_source(file)
     found = json_tree(source, source.text())
     if not isinstance(found, dict):
-        raise InputError(f"{source.name}: expected {what}, a mapping in which each key stands once")
+        raise InputError(f"{source.name}: expected {what}, which is a JSON mapping")
     return found
 
 
@@ -128,13 +130,13 @@ def _whole(text: str) -> int:
 
 def _number(text: str) -> float:
     value = float(text)
-    if math.isinf(value):  # 1e400; the word Infinity does not come here
+    if math.isinf(value):  # 1e400; json reads the word Infinity elsewhere
         raise NumberOverflowError(text)
     return value
 
 
 def _find(document: Document, path: Path) -> int:
-    """Return the offset of an item in JSON text by skipping the items before it."""
+    """Return the offset of an item in JSON text; it skips the items before."""
     text, place = document.text, _behind_blanks(document.text, 0)
     for step in path:
         place = _behind_blanks(text, place + 1)

@@ -1,4 +1,4 @@
-"""Which cells of a table are names of rows and columns, and which are numbers."""
+"""Tell the names of rows and columns in a table from its numbers."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# The name that pandas gives to a column without one.
+# The name that pandas gives to a column without a name.
 _UNNAMED = re.compile(r"Unnamed: \d+(?:\.\d+)?")
-# Names of columns that count the rows, first or behind labels; X and ...1 are of R.
+# Headings of a column that counts the rows; R writes ...1.
 _INDICES = re.compile(r"index|idx|id|row|level_0|\.\.\.1|unnamed: [\d.]+")
+# Headings that mean this only beside a column of labels; R writes X.
 _SECOND_INDICES = re.compile(rf"|x(?:\.\d+)?|v1|rownames|{_INDICES.pattern}")
-# Names of columns of labels.
+# Headings of a column of labels.
 _CORNERS = re.compile(
     r"index|idx|id|row|tokens?|words?|labels?|name|#|n[or]\.?|rownames|\.\.\.1|token_?ids?|input_ids"
 )
-# Fewer consecutive numbers may be chance, and larger ones count nothing.
+# Three consecutive whole numbers below 2**31 are a count. Two may be chance.
 _COUNT, _MOST = 3, 2**31
 PLAINLY = (
-    "write numbers in plain digits, as -1234.5; where the first column holds labels, the first "
-    "cell of the header is empty"
+    "write numbers in plain digits, as in -1234.5; if the first column holds labels, leave the "
+    "first cell of the header empty"
 )
 
 
 class Headings(NamedTuple):
-    """Whether the first row and the first column are names; ``certain`` names may be numbers."""
+    """Whether the first row and column hold names; ``certain`` names may look like numbers."""
 
     row: bool
     column: bool
@@ -50,7 +51,7 @@ class Headings(NamedTuple):
 def find_headings(
     first: list[str], second: list[str] | None, labels: Sequence[str], header: str = "auto"
 ) -> Headings:
-    """Tell names from numbers by the first two rows and the first column."""
+    """Return where the names are, by the first two rows and the first column."""
     wide, corner = len(first) > 1, first[0].strip()
     if wide and header != "no" and (not corner or _UNNAMED.fullmatch(corner)):
         if header == "yes" or _are_names(first[1:], labels):
@@ -81,20 +82,20 @@ def _counts(cells: Sequence[str], start: int = 0) -> bool:
 
 
 def _is_labelled(row: list[str]) -> bool:
-    """Whether a row begins with a label; a text such as 50% is one only before numbers."""
+    """Whether a row begins with a label; 50% is a label only if numbers follow it."""
     first, *others = row
-    numbers = all(map(is_numeric, first.split()))  # of none: an empty cell
+    numbers = all(map(is_numeric, first.split()))  # true for an empty cell, too
     if numbers or is_truth(first) or has_decimal_comma(first):
         return False
     return not is_attempt(first) or any(map(is_numeric, others))
 
 
 def _is_header(first: list[str], second: list[str]) -> bool:
-    """Whether a row is names: without numbers, or counting from 0 above fractions."""
+    """Whether the first row holds names: no numbers, or 0, 1, 2, … above fractions."""
     if any(map(is_numeric, first)):
         fractions = all(re.search(r"[.eE]", cell) and is_numeric(cell) for cell in second)
         return len(first) >= _COUNT and _counts(first) and fractions
-    # Other words beside true and false, above more of these, are misspelt: no names.
+    # In a table of true and false, another word is misspelt; it is not a name.
     if any(map(is_truth, first)) and any(map(is_truth, second)):
         return False
     return not all(map(is_attempt, first))
@@ -112,7 +113,7 @@ def names_behind_index(rows: Sequence[list[str]]) -> bool:
 
 
 def settle(found: LoadedArray, header: str = "auto") -> LoadedArray:
-    """Remove columns that count the rows, and warn of rows and columns that may be names."""
+    """Remove columns that count the rows; warn if a row or column of numbers may be names."""
     _refuse_numbers_as_names(found, header)
     while found.column_labels and found.values.shape[1] > 1 and _is_index(found):
         found = _without_first(found)
@@ -133,11 +134,11 @@ def _is_index(found: LoadedArray) -> bool:
 
 
 def _without_first(found: LoadedArray) -> LoadedArray:
-    """Remove the first column; it names the rows where no other column does."""
+    """Remove the first column; its numbers become row labels if there are none."""
     values, labels, names = found.values, found.row_labels, found.column_labels or ()
     start, taken = _start(values[:, 0]), "is left out: it counts the rows"
     if start not in (0, 1):
-        taken = "is left out: pandas writes an index under such a name"
+        taken = "is left out: pandas gives this name to an index"
     elif labels is None:
         labels = tuple(str(int(number)) for number in values[:, 0])
         taken = f"counts {start:g}, {start + 1:g}, … and is read as row labels"
@@ -154,7 +155,7 @@ def _refuse_numbers_as_names(found: LoadedArray, header: str) -> None:
         if names and all(map(is_attempt, names)) and not _counts(names):
             raise InputError(
                 f"{found.name}: line 1, column 1: expected a number; found {quoted(names[0])}, "
-                f"and the others of the first {which} are no names, either",
+                f"and all of the first {which} looks like mistyped numbers",
                 hint=PLAINLY,
             )
 
@@ -165,20 +166,21 @@ def _advise(found: LoadedArray, header: str) -> None:
     if unnamed and header == "auto" and len(values) > 1 and _may_be_header(values):
         first = values[0]
         warn(
-            f"{found.name}: the first row counts {first[0]:g} to {first[-1]:g} as a header "
-            "might; it is read as numbers. --header yes reads it as names, --header no is silent"
+            f"{found.name}: the first row counts {first[0]:g} to {first[-1]:g}, as a header "
+            "might; it is read as numbers. --header yes reads it as names, --header no reads it "
+            "as numbers without this warning"
         )
     first, named = values[:, 0], found.row_labels is not None
     if not named and (not unnamed or header == "auto") and _counts_beside(first, values[:, 1:]):
         warn(
-            f"{found.name}: the first column counts {first[0]:g}, {first[1]:g}, … as an "
+            f"{found.name}: the first column counts {first[0]:g}, {first[1]:g}, …, as an "
             "index might; it is read as numbers. If it is an index, write the file without it "
             "(pandas: index=False), or with a header whose first cell is empty"
         )
 
 
 def _may_be_header(values: npt.NDArray[Any]) -> bool:
-    """Whether the first row counts, and is not a row of a mask or of 0, 1, … n."""
+    """Whether the first row counts, and belongs neither to a mask nor to a table that counts."""
     first, below = values[0], values[1:]
     if _counts_beside(first, below):
         return True

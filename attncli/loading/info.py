@@ -1,4 +1,4 @@
-"""The members of a file as data: shapes, ranges, labels, and texts in pictures."""
+"""Describe a file: the shapes, ranges and labels of its members, or the texts in a picture."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from attncli.numerics.dtypes import readable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Bytes that show whether a file is a picture, and the limit for a whole picture.
+# Bytes at the beginning that show whether a file is a picture, and bytes read of a picture.
 _HEAD, _MOST_PICTURE = 4096, 1 << 28
-# Longer files are not searched for labels.
+# Bytes; longer files are not searched for labels.
 _MOST_LABELS = 1 << 22
-# 16 MB in float64; what is mapped is read once and not kept.
+# Numbers surveyed at once: 16 MB in float64, so a mapped file is never whole in memory.
 _BLOCK = 1 << 21
 
 
@@ -44,7 +44,7 @@ class Survey:
 
     @property
     def nonfinite(self) -> int:
-        """How many are NaN, inf or −inf."""
+        """The count of numbers that are NaN, inf or −inf."""
         return self.nan + self.inf + self.minus_inf
 
 
@@ -59,7 +59,7 @@ class FileInfo:
 
 
 def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> FileInfo:
-    """Return what a file holds; without ``numbers``, binary files only by their headers."""
+    """Describe a file; without ``numbers``, only the headers of binary files are read."""
     picture = _picture(source)
     if picture is not None:
         return picture
@@ -110,7 +110,7 @@ def _picture(source: str) -> FileInfo | None:
 
 
 def _labels(source: str) -> tuple[str, ...] | None:
-    """Return the words of a file of labels; None where the file may be something else."""
+    """Return the words of a file of labels; None if the file may be something else."""
     opened = open_source(source) if is_file(source) else None
     if opened is None or opened.size > _MOST_LABELS:
         return None
@@ -130,7 +130,7 @@ def _surveyed(contents: LoadedMapping, name: str) -> Member:
     try:
         entry = contents.entries[name]
     except InputError as error:
-        # The header of an array of objects, for example, can be read.
+        # The header may be readable, as that of an array of Python objects is.
         told = Member(name, (), "?")
         with suppress(InputError):
             told = contents.member(name)

@@ -1,6 +1,6 @@
 """Read NPY, NumPy's file of one array: mapped into memory, nothing evaluated or unpickled.
 
-NumPy's own reader evaluates the header and allocates whatever size it claims. Reference: NumPy
+NumPy's own reader evaluates the header and allocates any size that it claims. Reference: NumPy
 Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
 """
 
@@ -28,7 +28,7 @@ from attncli.numerics.dtypes import (
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
-# A file can hold no more elements, and the product of a million axes takes minutes.
+# The most axes and bytes of a NumPy array. The product of a million axes would take minutes.
 MOST_AXES, LARGEST = 64, 2**63 - 1
 _MAGIC = b"\x93NUMPY"
 # Format version: the bytes of the header's length, and the header's encoding.
@@ -37,7 +37,7 @@ _VERSIONS = {1: (2, "latin-1"), 2: (4, "latin-1"), 3: (4, "utf-8")}
 _HEADER_LIMIT = 10_000
 _ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
 _STORED = {*_ELEMENTS, "V2"}
-# Elements of 2 bytes that have no type of their own, or only that of their bits.
+# Programs save bfloat16 as raw bytes, or as integers of the same bits.
 _MAY_BE_BFLOAT16 = {"V2", "u2", "i2"}
 # The header is a Python literal; patterns read it, so nothing is evaluated.
 _DESCR = re.compile(
@@ -49,6 +49,7 @@ _AXIS = re.compile(r"\s*\d{1,18}\s*")
 _FIELD = r"""\(\s*['"]([^'"]*)['"]\s*,\s*['"]([<>|=][a-z]\d)['"]\s*\)"""
 _FIELDS = re.compile(rf"\[\s*{_FIELD}(?:\s*,\s*{_FIELD})*\s*,?\s*\]")
 _WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
+# The last code of Unicode, and the first of its surrogates and their number.
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES, _SURROGATE_COUNT = np.uint32(0xD800), 0x800
 _REFUSED = {
@@ -56,13 +57,13 @@ _REFUSED = {
     "c": "complex numbers",
     **dict.fromkeys("SUa", "text"),
     **dict.fromkeys("Mm", "dates or time spans"),
-    **dict.fromkeys("[(", "structures of other things than numbers"),
+    **dict.fromkeys("[(", "structures with fields that are not numbers"),
     "V": "raw bytes",
 }
 
 
 class Header(NamedTuple):
-    """The claims of an NPY header; ``descr`` is the dtype as written, such as ``<f4``."""
+    """The claims of an NPY header: ``descr`` is the dtype as written, such as ``<f4``."""
 
     descr: str
     shape: tuple[int, ...]
@@ -87,7 +88,7 @@ class Header(NamedTuple):
         return np.dtype(order + code) if order and order in "<>|=" and code in _STORED else None
 
     def member(self, name: str, dtype: str | None) -> Member:
-        """Return the array as a member of its file; ``dtype`` is the option of that name."""
+        """Describe the array; ``dtype`` is the option of that name."""
         stored, shape = self.dtype, self.shape
         if dtype == "bfloat16" and self.descr.lstrip("<>|=") in _MAY_BE_BFLOAT16:
             return Member(name, shape, dtype)
@@ -101,7 +102,7 @@ class Header(NamedTuple):
         return Member(name, shape, word)
 
     def check(self, size: int, name: str, dtype: str | None) -> np.dtype[Any]:
-        """Return the dtype of the stored elements; refuse a file of another size than claimed."""
+        """Return the dtype of the stored elements; refuse a file whose size the header denies."""
         stored = self.dtype
         raw = stored is not None and stored.kind == "V" and not stored.names
         if stored is None or (raw and dtype != "bfloat16"):
@@ -115,7 +116,7 @@ class Header(NamedTuple):
         return stored
 
     def unreadable(self, name: str) -> InputError:
-        """Return the error of elements that are no real numbers."""
+        """Return the error for elements that are not real numbers."""
         what = _REFUSED.get(self.kind, "elements that attncli does not read")
         hint = "if these are bfloat16, give --dtype bfloat16" if self.descr.endswith("V2") else None
         if self.kind == "O":
@@ -170,10 +171,10 @@ def read_header(stream: BinaryIO, name: str) -> Header:
 def _parsed_header(text: str, start: int, name: str) -> Header:
     descr, order, shape = _DESCR.search(text), _ORDER.search(text), _SHAPE.search(text)
     if descr is None or order is None or shape is None:
-        raise InputError(f"{name} has an NPY header that does not give dtype, order and shape")
+        raise InputError(f"{name} has an NPY header without dtype, order or shape")
     axes = [axis for axis in shape[1].rstrip(" ,").split(",") if axis.strip()]
     if not all(map(_AXIS.fullmatch, axes)):
-        what = f"expected an NPY header whose shape is of whole numbers; found ({shape[1]})"
+        what = f"expected an NPY header with whole numbers as the shape; found ({shape[1]})"
         raise InputError(f"{name}: {printable(what[:200])}")
     word = descr[1] or descr[2] or descr[3] or ""
     return Header(printable(word), tuple(map(int, axes)), order[1] == "True", start)
@@ -188,7 +189,7 @@ def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
 def in_native_order(
     values: npt.NDArray[Any], name: str, dtype: str | None = None
 ) -> npt.NDArray[Any]:
-    """Return the stored elements in native byte order, as bfloat16 where asked for."""
+    """Return the stored elements in native byte order, as bfloat16 if `dtype` says so."""
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if dtype == "bfloat16" and values.dtype.str[1:] in _MAY_BE_BFLOAT16:
@@ -198,7 +199,7 @@ def in_native_order(
             f"{name} holds 16-bit integers whose bits look like ordinary bfloat16 numbers; if they "
             "are bfloat16, give --dtype bfloat16"
         )
-    # NumPy counts such a byte as many times true, and writes past the end of results.
+    # NumPy counts a byte 2 as two trues, and then writes past the end of a result.
     if values.dtype == np.bool_ and np.max(values.view(np.uint8), initial=0) > 1:
         raise InputError(f"{name} holds booleans that are neither 0 nor 1")
     return values
@@ -228,7 +229,7 @@ def _columns(records: npt.NDArray[Any], name: str) -> LoadedArray:
 def _words_of(values: npt.NDArray[np.str_], name: str) -> str | list[str]:
     """Return the word or the list of words in an array of text."""
     codes = np.atleast_1d(values).view(np.uint32)
-    # Beyond Unicode NumPy would fail, and half of a surrogate pair cannot be written.
+    # NumPy fails on codes beyond Unicode, and a surrogate cannot be encoded.
     if (codes > _LAST_CHARACTER).any() or (codes - _SURROGATES < _SURROGATE_COUNT).any():
         raise InputError(f"{name} holds text that is not Unicode")
     words: str | list[str] = values.tolist()

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 _MAX_MEMBERS = 10_000
 # Members of Excel's files, and of LibreOffice's.
 _SPREADSHEETS = {"[Content_Types].xml", "mimetype"}
-# ZIP keeps its directory at the end; one read asks for all of it. In bytes.
+# Bytes. zipfile reads the directory at the end of an archive with a single call.
 _DIRECTORY_LIMIT = 2 * 2**20
-# A real array is not a hundred times smaller than itself; a mask may be, up to here.
+# Members that unpack to more than 100 times their packed bytes may have 256 MiB together. Numbers
+# do not pack so well; a mask may.
 _BOMB_SIZE, _BOMB_RATIO = 256 * 2**20, 100
+# Bytes read at once from a member.
 _CHUNK = 2**20
-# What NumPy writes, in the numbers of the ZIP specification (section 4.4.5).
+# The methods of compression that NumPy writes (ZIP specification, section 4.4.5).
 _STORED, _DEFLATED = 0, 8
 
 
@@ -57,13 +59,13 @@ def read(source: Source) -> LoadedMapping:
         return found.member(name, source.dtype)
 
     entries = LazyEntries(names, entry)
-    # Kept open: to read the directory again for each of thousands of members takes minutes.
+    # Kept open: reading the directory again for each of thousands of members takes minutes.
     weakref.finalize(entries, kept_open.close)
     return LoadedMapping(entries, source.name, source.folder, dump=True, header=header)
 
 
 class _Bounded(io.BufferedReader):
-    """A file that refuses reads larger than the directory of an honest archive."""
+    """A file that refuses to read more than `_DIRECTORY_LIMIT` at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         bounded = size is not None and 0 <= size <= _DIRECTORY_LIMIT
@@ -105,7 +107,7 @@ def _damage(source: Source) -> Iterator[None]:
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError) as error:
         raise InputError(f"{source.name} is a damaged NPZ file: {error}") from error
     except (NotImplementedError, RuntimeError, ValueError, LookupError) as error:
-        # What zipfile says of encryption, unknown methods and impossible offsets.
+        # zipfile raises these for encryption, unknown methods and impossible offsets.
         raise InputError(f"{source.name} is not an NPZ file as NumPy writes it") from error
 
 
@@ -128,7 +130,7 @@ def _member_names(archive: zipfile.ZipFile, source: Source) -> list[str]:
 
 
 def _check_sizes(infos: list[zipfile.ZipInfo], source: Source) -> None:
-    """Refuse archives that unpack to far more than they hold."""
+    """Refuse archives whose members unpack to far more than the file holds."""
     packed = sum(info.compress_size for info in infos)
     if packed > source.size:
         what = f"claims members of {packed} packed bytes; the file has {source.size}"

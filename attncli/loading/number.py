@@ -1,4 +1,4 @@
-"""The number grammar of all text formats, and texts that look like mistyped numbers."""
+"""How all text formats write numbers, and how mistyped numbers look."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 # Texts for a missing number, in lower case.
 _HOLES = {"", "na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
-# Error values of spreadsheets, and #### of a narrow column.
+# Error values of spreadsheets, such as #DIV/0!, and the #### of a column that is too narrow.
 _ERROR = re.compile(r"#[^\W\d_¡¿]?.*[!?]|#N/?[AVD]|#{2,}|Err:\d+", re.IGNORECASE)
 _HEX = re.compile(r"0[xbo]", re.IGNORECASE)
-# Signs that stand before a number: of a formula, a currency, a quotation, a comparison.
+# Signs that may stand before a number: of a formula, a currency, a quotation, a comparison.
 _BEFORE = "=<>≤≥≈~\"'‘’“”( -+−–—$€£¥\u200b\u200e\u200f\u2060\ufeff"
-# A number, and what follows it.
+# Digits with separators, then the rest of the text.
 _BEGUN = re.compile(r"(?P<number>[\d.,' \u00a0\u202f]*\d[.,]?|∞)(?P<rest>.*)", re.DOTALL)
-# Letters that a unit may have; more of them are a word, as in "2-gram of words".
+# The most letters behind a number that are a unit, as in 1.5 dB; more letters are a word.
 _UNIT = 3
 
-# The length of the beginning in which numbers are looked at.
+# Characters at the beginning of a text that show how its numbers are printed.
 _BEGINNING = 2**13
 _PRINTED = re.compile(
     r"(?<![\w.])([-+]?\d+(?:\.(\d*))?(e[-+]?\d+)?)(?![\w.])", re.ASCII | re.IGNORECASE
@@ -29,7 +29,7 @@ _PRINTED = re.compile(
 
 
 class NumberOverflowError(Exception):
-    """A number in digits that is beyond the range of float64, such as 1e400."""
+    """A number is beyond the range of float64, such as 1e400."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -89,13 +89,13 @@ def is_truth(text: str) -> bool:
 
 
 def printed_alike(text: str) -> str | None:
-    """Return the C format of the first numbers of a text, such as ``%.2f``; None without one.
+    """Return the C format that printed the first numbers of a text, such as ``%.2f``, or None.
 
-    All numbers have the same count of decimals, and at least one of them was rounded or padded:
-    0.50 or 0.731, but not 0.25 and 0.75.
+    All of them have the same number of decimals, and at least one of them was rounded or padded,
+    as 0.50 and 0.731 were. 0.25 and 0.75 may be exact.
     """
     found = _PRINTED.findall(text[:_BEGINNING])
-    # The last one may be cut in two.
+    # The last number may be cut in two.
     found = found[:-1] if len(text) > _BEGINNING else found
     kinds = {(len(decimals), bool(exponent)) for _, decimals, exponent in found}
     if len(kinds) != 1:
@@ -104,5 +104,5 @@ def printed_alike(text: str) -> str | None:
     if exponents:
         return f"%.{decimals}e" if decimals else None
     shortened = any(number.endswith("0") or float(number) * 8 % 1 for number, *_ in found)
-    # 3.0 is how whole numbers are written as they are.
+    # A single decimal shows no rounding: 3.0 may be an exact whole number.
     return f"%.{decimals}f" if shortened and decimals > 1 else None

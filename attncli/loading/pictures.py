@@ -1,7 +1,7 @@
-"""Images for heatmaps, and the texts in PNG, SVG and PDF pictures.
+"""Read images for heatmaps, and the texts in PNG, SVG and PDF pictures.
 
-In SVG and PDF all texts are one JSON object in the description, as `attncli.view.figure.metadata`
-writes it.
+In SVG and PDF the description holds all texts as one JSON object, which
+`attncli.view.figure.metadata` writes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from attncli.loading.source import open_source
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Pixels of the longer side that are kept: a figure of 8 inches has 1200.
+# Pixels: the longer side of a larger image is scaled down to this. A figure of 8 inches has 1200.
 _LONGEST = 1600
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# The most characters of a text, and the most texts of a picture.
 _MOST_TEXT, _MOST_TEXTS = 1 << 20, 1000
 _SVG_START = re.compile(rb"\s*(<\?xml|<!--|<!DOCTYPE svg|<svg)", re.IGNORECASE)
 _SVG_TEXT = re.compile(r"<dc:description>([^<]*)</dc:description>")
 _PDF_START = b"/Subject ("
-# Possessive: remembering each step for backtracking would take gigabytes.
+# Possessive quantifiers (++): the steps of backtracking would take gigabytes.
 _PDF_TEXT = re.compile(rb"((?:[^\\()]++|\\.)*+)\)", re.DOTALL)
 _PDF_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 
@@ -53,7 +54,7 @@ def read_image(name: str) -> npt.NDArray[np.uint8]:
 
 
 def picture_format(data: bytes) -> Literal["png", "svg", "pdf"] | None:
-    """Return PNG, SVG or PDF, recognised by the first bytes; None for anything else."""
+    """Return the format of a picture by its first bytes; None for anything else."""
     if data.startswith(_PNG_SIGNATURE):
         return "png"
     if data.startswith(b"%PDF-"):
@@ -77,7 +78,7 @@ def read_texts(data: bytes) -> dict[str, str]:
 
 
 def _png_texts(data: bytes) -> dict[str, str]:
-    """Return the texts before the pixels of a PNG picture; the pixels are not read."""
+    """Return the texts before the pixels of a PNG picture."""
     from PIL import Image  # noqa: PLC0415
 
     try:
@@ -104,7 +105,7 @@ def _pdf_text(data: bytes) -> str:
 
 
 def _from_json(text: str) -> dict[str, str]:
-    """Return the mapping that attncli wrote, or the text of another program under one name."""
+    """Return the mapping that attncli wrote; a text by another program gets one name."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

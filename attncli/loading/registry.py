@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
+# Bytes at the beginning of a file that show its format.
 _HEAD = 4096
-# The index of a checkpoint in several files.
+# The name of an index ends so; it says which file of a checkpoint holds which tensor.
 _INDEX = ".safetensors.index.json"
 AS_CSV = "save each sheet as CSV UTF-8"
-# The first bytes of other files, by the hint for them.
+# Files that attncli does not read: for each hint, their first bytes and the names of the formats.
 _FOREIGN: dict[str | None, dict[bytes, str]] = {
     "unpack it first": {
         b"\x1f\x8b": "gzip",
@@ -28,7 +29,7 @@ _FOREIGN: dict[str | None, dict[bytes, str]] = {
         b"\x28\xb5\x2f\xfd": "zstd",
         b"7z\xbc\xaf": "7z",
     },
-    "git lfs pull fetches what it stands for": {b"version https://git-lfs": "Git LFS pointer"},
+    "git lfs pull fetches the file itself": {b"version https://git-lfs": "Git LFS pointer"},
     "save the arrays as NPZ or safetensors": {
         b"GGUF": "GGUF",
         b"ARROW1": "Arrow",
@@ -44,14 +45,14 @@ _FOREIGN: dict[str | None, dict[bytes, str]] = {
     },
     None: {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"%PDF": "PDF"},
 }
-# The first member of the archive that torch.save writes.
+# An archive of torch.save, by the name of its first member.
 _TORCH = rb"PK\x03\x04.{26}[^/\0]{1,200}/(?:data\.pkl|\.format_version|\.data)"
 _NPY, _ZIP = rb"\x93NUMPY", rb"PK(?:\x03\x04|\x05\x06)"
-# A plausible length of the header in eight bytes, and a JSON mapping.
+# The length of the header in eight bytes, below 4 GiB, and the beginning of a JSON mapping.
 _SAFETENSORS = rb".{4}\0{4}\{"
 _JSON = rb"""\s*(?:\{|\[\s*(?:[\[\d"+-]|\Z))"""
-# The first line that is no comment. YAML has no tabs before its words: a table's first cell is
-# empty. What pandas names a column without a name is no key of YAML.
+# The first line that is not a comment begins a document, a list item or a key. A tab before the
+# words is the empty first cell of a table, and ``Unnamed: 0`` is a column name by pandas.
 _YAML = (
     rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*+ *"
     rb"(?:---|%YAML|-(?:\s|\Z)|(?!Unnamed: \d)"
@@ -60,7 +61,7 @@ _YAML = (
 
 
 class Format(NamedTuple):
-    """One format: its suffixes, the pattern of its first bytes, and its reader."""
+    """One format: its suffixes, the pattern of its first bytes, its reader, and its kind."""
 
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
@@ -100,7 +101,7 @@ def format_of(source: Source) -> Format:
         return _CHECKPOINT_INDEX
     if source.suffix in _TABLE.suffixes:
         tail = source.part(max(0, source.size - _HEAD), _HEAD).rstrip()
-        # A document whatever its name is, not a label like [CLS].
+        # Brackets around the whole text: a document under the wrong name, not the label [CLS].
         enclosed = head.removeprefix(BOM).lstrip()[:1] + tail[-1:] in {b"[]", b"{}"}
         return begun[0] if begun and enclosed else _TABLE
     named = [one for one in FORMATS if source.suffix in one.suffixes]

@@ -21,7 +21,7 @@ from attncli.loading.npy import LARGEST, MOST_AXES, check_shape, entry_of, in_na
 from attncli.loading.source import Source, open_source, refusals
 from attncli.numerics.dtypes import BFLOAT16, dtype_name
 
-# About 100 bytes a tensor: room for 80,000 of them.
+# Bytes: room for 80,000 tensors of about 100 bytes each.
 _HEADER_LIMIT = 8 * 2**20
 _DTYPES: dict[str, np.dtype[Any]] = {
     f"{code[0].upper()}{8 * int(code[1])}": np.dtype(f"<{code}")
@@ -68,7 +68,7 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
 
 
 def _header(source: Source) -> tuple[dict[str, _Tensor], dict[str, str]]:
-    """Return tensors and metadata of a header that agrees with the size of the file."""
+    """Return tensors and metadata; refuse a header that does not fit the size of the file."""
     prefix = source.part(0, 8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or not 2 <= length <= source.size - 8:
@@ -120,7 +120,7 @@ def _sizes(value: object) -> TypeGuard[list[int]]:
 
 
 def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
-    """Refuse tensors that overlap, leave holes, or end elsewhere than the file."""
+    """Refuse tensors that overlap, leave holes, or do not end where the file ends."""
     for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.end)):
         if tensor.start != start or tensor.end < start:
             raise InputError(f"{source.name} has a header with tensors that overlap or leave holes")
@@ -131,7 +131,7 @@ def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
 
 
 def read_index(source: Source) -> LoadedMapping:
-    """Read an index that says which file holds each tensor; files are opened when needed."""
+    """Read an index that says which file holds which tensor; files are opened when needed."""
     places = _places(source)
 
     @cache

@@ -1,4 +1,4 @@
-"""Where bytes come from: a file, a pipe, or standard input."""
+"""The bytes of a file, a pipe or standard input."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# What messages call it; on the command line it is -.
+# The name of standard input in messages; on the command line it is -.
 STANDARD_INPUT = "standard input"
 
-# A pipe may never end, so there is a point where waiting for more is wrong.
+# Bytes. A pipe may never end, so reading ends here with an error.
 STREAM_LIMIT = 256 * 2**20
-# Limits for the bytes of a text, and for its numbers, words and lists: they can be read in seconds
-# and 500 MB. Plain numbers are read ten times as fast.
+# The most bytes of a text, and the most numbers, words and lists in it: these are read in seconds
+# and 500 MB. Tables of plain numbers are read ten times as fast, so their limits are higher.
 TEXT_LIMIT, MOST_CELLS = 32 * 2**20, 2_000_000
 NUMBERS_LIMIT, MOST_NUMBERS = 64 * 2**20, 5_000_000
-# A folder may hold millions of files; and names must be this similar to be a hint.
+# The hint for a missing file looks at this many names in its folder, and names the nearest one if
+# their similarity (0 to 1) is at least this.
 _MOST_ENTRIES, _ALIKE = 2000, 0.75
-# Folders of open files.
+# Paths that begin so lead to open files, as /dev/stdin and the shell's <(command) do.
 _OF_STREAMS = ("/dev/", "/proc/")
-# No system takes longer ones; a text of a million letters is no name at all.
+# Characters; no operating system takes a longer path.
 _LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-# Files in a Zarr folder, of format 3 and 2.
+# A folder with one of these files is a Zarr group or array, of format 3 or 2.
 _ZARR = ("zarr.json", ".zgroup", ".zarray")
 BOM = b"\xef\xbb\xbf"
 _AS_UTF8 = (
-    "save a text as UTF-8; bare numbers get shape and dtype in Python: "
+    "save text as UTF-8. For raw numbers, write an NPY file in Python: "
     'np.save("x.npy", np.fromfile(file, np.float32).reshape(shape))'
 )
 
 
 class Source(NamedTuple):
-    """Bytes on disk (`path`) or, from a pipe, in memory (`data`), with a printable ``name``.
+    """The bytes of one input: on disk (`path`), or read from a pipe into memory (`data`).
 
-    File names in the bytes are relative to the ``folder``. The last three fields are the options of
-    `attncli.loading.read`.
+    Messages show the ``name``. File names inside the input are relative to the ``folder``. The last
+    three fields are the options of `attncli.loading.read`.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Source(NamedTuple):
         return self.text_bytes().decode("utf-8")
 
     def text_bytes(self, limit: int = TEXT_LIMIT) -> bytes:
-        """Return the whole text as UTF-8 bytes; refuse other encodings and NUL."""
+        """Return the whole text as UTF-8 bytes; refuse other encodings and NUL bytes."""
         if self.size > limit:
             raise too_long(self.name, limit)
         data = self.part(0, self.size)
@@ -124,7 +125,7 @@ class Source(NamedTuple):
 def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     """Open the file at `path`; streams are read to their end."""
     if path == "-":
-        # The parent may have closed it.
+        # The parent process may have closed standard input.
         stream = stdin or (None if sys.stdin is None else sys.stdin.buffer)
         if stream is None:
             raise InputError("standard input is closed", hint="name a file")
@@ -142,9 +143,9 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     return source
 
 
-# Unlike Path, os.path returns False for names that no file can have.
+# Unlike Path, os.path returns False for impossible names.
 def is_zarr(path: str) -> bool:
-    """Return whether `path` names a folder that Zarr wrote, a group or one array."""
+    """Return whether `path` names a folder that holds a Zarr group or array."""
     return any(os.path.isfile(f"{path}/{name}") for name in _ZARR)  # noqa: PTH113
 
 
@@ -168,7 +169,7 @@ def too_many_cells(name: str, found: int, most: int = MOST_CELLS) -> InputError:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Pause the garbage collector while millions of objects without cycles are made."""
+    """Pause the garbage collector, which would only cost time: parsed data has no cycles."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -189,7 +190,7 @@ def refusals(name: str) -> Iterator[None]:
     except UnicodeError as error:
         raise InputError(f"{name} is not a file name that this system can hold") from error
     except MemoryError as error:
-        hint = "give part of it, or an NPY file, which is read as needed"
+        hint = "give a part of it, or an NPY file: attncli reads only the parts that it needs"
         raise InputError(f"{name} does not fit in memory", hint=hint) from error
 
 
@@ -203,13 +204,13 @@ def _file(path: str) -> Source:
     except FileNotFoundError as error:
         raise _missing(found, name) from error
     suffix = found.suffix.lower()
-    # A name in what comes through /dev/stdin or <(…) is one of the working folder.
+    # File names in a text from /dev/stdin or <(command) are relative to the current folder.
     folder = "." if path.startswith(_OF_STREAMS) else str(found.parent)
     is_pipe = stat.S_ISFIFO(status.st_mode)
     if not is_pipe and not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device"
         raise InputError(f"{name}: expected a file; found {kind}")
-    with found.open("rb") as stream:  # says now, not when a member is read, that it may not be read
+    with found.open("rb") as stream:  # an unreadable file is refused now, not at its first member
         if not is_pipe:
             return Source(name, suffix, status.st_size, folder, path=found)
         data = _drained(stream, name)
@@ -227,7 +228,7 @@ def _drained(stream: BinaryIO, name: str) -> bytes:
 
 def too_long(name: str, limit: int) -> InputError:
     """Return the error for a file or a stream with too many bytes."""
-    hint = "save it as an NPY file and give its name: that is read only as needed"
+    hint = "save it as an NPY file and give its name: attncli reads only the parts that it needs"
     return InputError(f"{name} is longer than {limit // 2**20} MiB", hint=hint)
 
 
@@ -244,7 +245,7 @@ def _missing(path: Path, name: str) -> InputError:
     else:
         with suppress(OSError):
             entries = itertools.islice(path.parent.iterdir(), _MOST_ENTRIES)
-            # q.csv is not meant by k.csv, though they are as alike as q.csv and q.cvs.
+            # The first letters must agree: q.csv is no misspelling of k.csv, but one of q.cvs.
             alike = [entry for entry in entries if entry.name[:1] == path.name[:1]]
             names = [entry.name for entry in alike if entry.is_file()]
             hint = did_you_mean(path.name, names, likeness=_ALIKE)

@@ -1,4 +1,4 @@
-"""Read CSV, TSV and tables with blanks: a matrix with names of its rows and columns."""
+"""Read tables, with commas, tabs, semicolons or blanks: a matrix and the names in its margins."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-# For shorter tables the import of orjson takes longer than it saves.
+# Bytes: for shorter tables the import of orjson takes longer than it saves.
 _LONG = 2**16
-# Bytes that are parsed at once, since their numbers become Python objects first.
+# Bytes parsed at once: their numbers are Python objects first, which take much memory.
 _BLOCK = 2**18
 _PLAIN = b"0123456789+-.eE, \n"
 
@@ -50,20 +50,20 @@ _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, drop
 _LENGTH = "every row has as many cells as the first one; begin titles and comments above it with #"
 _MASK = "in a mask, write 1 for true and 0 for false, in every cell"
 _SEPARATOR_LINE = re.compile(rb'("?)sep=([,;\t])\1 *(?=[\r\n])', re.IGNORECASE)
-# Not comments: a first cell that is only #, the heading of row numbers, or an error such as #N/A.
+# Blank lines and comments. Not comments: a first cell # above row numbers, and errors like #N/A.
 _COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#(?!#*[,;\t]|N/A|[A-Z/0]+[!?])[^\n]*)?\n)*+")
 # 1,5 and 0,123 have a decimal comma; 1,234 may as well have a separator of thousands.
 _COMMA = re.compile(
     rb'[;\t"\n] *[-+]?(?:\d*,\d{1,2}|0*,\d+|\d*,\d{4,})(?:[eE][-+]?\d+)? *(?=[;\t"\r\n]|$)'
 )
 _POINT = re.compile(rb'[;\t"\n] *[-+]?[\d,]*\.\d')
-# 1,50, -2,00 in a row that commas separate, perhaps behind a label.
+# Decimal commas in a row that commas separate: 1,50, -2,00, perhaps behind a label.
 _COMMA_PAIRS = re.compile(
     r"(?:[^,]*, *)?[-+]?\d*,\d+(?:[eE][-+]?\d+)?(?:, +[-+]?\d*,\d+(?:[eE][-+]?\d+)?)+ *"
 )
-# The lines that tell the separator, and bytes in which they are looked for.
+# The separator is found in this many lines at most, and in this many bytes.
 _LOOKED_AT, _SAMPLE = 20, 2**16
-_QUOTATION = "is a quotation mark left open? One that is a label is written four times: " + '"' * 4
+_QUOTATION = "is a quotation mark left open? A label of one is written with four: " + '"' * 4
 Row = list[str]
 
 
@@ -100,7 +100,7 @@ class _Table(NamedTuple):
         rows: list[Row] = []
         try:
             rows.extend(self.reader())
-        except csv.Error as error:  # in the row behind those that are good
+        except csv.Error as error:  # in the row behind the last of these rows
             line = len(rows) + sum(cell.count("\n") for cells in rows for cell in cells) + 1
             what = f"expected a row of cells; found none ({error})"
             raise self.wrong(what, line, 1, _QUOTATION) from error
@@ -126,7 +126,7 @@ class _Table(NamedTuple):
 
 
 def _open_table(source: Source) -> _Table:
-    """Return the text below the comments, its separator, and its decimal sign."""
+    """Find the text below the comments, its separator and its decimal sign."""
     data = source.text_bytes(limits.NUMBERS_LIMIT)
     if b"\n" not in data:  # Excel's CSV (Macintosh)
         data = data.replace(b"\r", b"\n")
@@ -148,7 +148,7 @@ def _open_table(source: Source) -> _Table:
 
 
 def _find_separator(data: bytes) -> str:
-    """Return the separator that splits the first lines into most numbers, then most cells."""
+    """Return the separator that makes the most numbers of the first lines, then the most cells."""
     lines = [line for line in _sample(data)[:_LOOKED_AT] if line.strip()]
     found = max(",;\t", key=lambda separator: _merit(lines, separator))
     tabs = found == "\t" and all("\t\t" in line.strip() for line in lines)
@@ -163,7 +163,7 @@ def _merit(lines: list[str], separator: str) -> tuple[int, int]:
         cells = list(itertools.chain.from_iterable(csv.reader(lines, delimiter=separator)))
     except csv.Error:  # a cell of absurd length
         return 0, 0
-    # Where a comma is the decimal point it separates nothing.
+    # A decimal comma is no separator: it counts for the others, and they count against a comma.
     if separator == ",":
         others = -sum(";" in cell or "\t" in cell for cell in cells)
     else:
@@ -178,7 +178,7 @@ def _sample(data: bytes) -> list[str]:
 def _check_cells(name: str, data: bytes, separator: str, most: int) -> None:
     """Refuse too many cells before they take memory."""
     codes = np.frombuffer(data, np.uint8)
-    if separator == " ":  # as many as there are runs of blanks
+    if separator == " ":  # one cell for each run of blanks
         blank = codes <= ord(" ")
         cells = int(np.count_nonzero(blank[1:] > blank[:-1]))
     else:
@@ -220,7 +220,7 @@ def _long(table: _Table) -> LoadedArray | None:
 
 
 def _plain_numbers(data: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
-    """Read lines of JSON numbers; None where anything else is among them."""
+    """Read lines of JSON numbers; None if they hold anything else."""
     parts: list[npt.NDArray[np.float64]] = []
     data, start = data.replace(b"\r\n", b"\n").strip(b"\n"), 0
     while start < len(data):
@@ -247,16 +247,16 @@ def _block(lines: bytes, table: _Table) -> npt.NDArray[np.float64] | None:
     text = b"[[%b]]" % lines.replace(b"\n", b"],[")
     try:
         values = np.array(orjson.loads(text), np.float64)
-    except ValueError:  # no JSON, or lines of other lengths
+    except ValueError:  # not JSON, or lines of different lengths
         return None
-    # As a whole number, -0 has lost its sign.
+    # orjson reads -0 as a whole number, which has no sign.
     signed = not values.all() and any(zero in text for zero in (b"-0,", b"-0]", b"-0 "))
     return None if signed or values.ndim != 2 else values
 
 
 def _any(table: _Table) -> LoadedArray:
     """Read any table cell by cell, and report the first wrong cell."""
-    name, header = f"{table.source.name}, a table of more than plain numbers", table.source.header
+    name, header = f"{table.source.name}, a table with labels or texts", table.source.header
     if len(table.data) > limits.TEXT_LIMIT:
         raise limits.too_long(f"{name},", limits.TEXT_LIMIT)
     _check_cells(name, table.data, table.separator, limits.MOST_CELLS)
@@ -292,13 +292,13 @@ def _empty_at_the_end(cells: Row) -> int:
 
 
 def _lacks_corner(rows: list[Row]) -> bool:
-    """Whether a row of column names has one cell less than the rows below, as in R."""
+    """Whether the first row names columns and has one cell less than the rows below, as in R."""
     first, second = rows[0], rows[1] if len(rows) > 1 else []
     if len(second) != len(first) + 1 or (len(first) < 2 and not second[-1].strip()):
         return False
     counted_on = first == [str(at) for at in range(len(first))]
     named = not any(is_numeric(cell) or is_truth(cell) for cell in first) or counted_on
-    # R counts rows without a name from 1, pandas from 0. What ends with a separator is no row of R.
+    # R counts unnamed rows from 1, pandas from 0. R ends no row with a separator.
     labels = [cells[0] for cells in rows[1:]]
     counts = any(labels == [str(at + start) for at in range(len(labels))] for start in (0, 1))
     labelled = counts or not (is_numeric(second[0]) or is_truth(second[0]))

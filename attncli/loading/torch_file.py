@@ -1,6 +1,6 @@
-"""Read ``.pt`` and ``.pth``: tensors, alone or in dicts, tuples and lists, through PyTorch.
+"""Read ``.pt`` and ``.pth`` with PyTorch: tensors, alone or in dicts, tuples and lists.
 
-``torch.load(weights_only=True)`` makes tensors and plain containers and runs nothing else.
+``torch.load(weights_only=True)`` makes tensors and plain containers, and runs nothing in the file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-# This also converts parameters, bfloat16, tensors on a GPU, and tensors that share memory.
+# The commands also convert parameters, bfloat16, tensors on a GPU, and tensors that share memory.
 _CONVERT = (
-    "install torch (pip install attncli[torch]), or convert it where that is, in Python: "
-    'x = torch.load("x.pt", map_location="cpu"), and of a tensor '
-    'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
+    "install PyTorch (pip install attncli[torch]), or convert the file in a Python that has it: "
+    'x = torch.load("x.pt", map_location="cpu"), then for a tensor '
+    'numpy.save("x.npy", x.detach().float().numpy()), or for a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
-# Limits for the bytes of data.pkl and for the number of tensors.
-_MOST_DESCRIBED, _MOST_TENSORS = 16 * 2**20, 100_000
-_MOST_LEVELS = 8
+# The most bytes of data.pkl, items of a container, and levels of containers; deeper items are left
+# out.
+_MOST_DESCRIBED, _MOST_TENSORS, _MOST_LEVELS = 16 * 2**20, 100_000, 8
 
 
 def read(source: Source) -> Contents:
@@ -82,7 +82,7 @@ def _check_archive(source: Source) -> None:
 
 
 def _flat(held: object, name: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield nested values, with their keys joined by points."""
+    """Yield nested values under names of their keys, joined by points."""
     if depth > _MOST_LEVELS:
         return
     if not isinstance(held, dict | tuple | list):
@@ -94,7 +94,7 @@ def _flat(held: object, name: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _entry(value: Any, name: str) -> object:
-    """Return a tensor as an array, and a plain value as it is."""
+    """Return a tensor as an array, and a plain value unchanged."""
     import torch  # noqa: PLC0415
 
     if not isinstance(value, torch.Tensor):

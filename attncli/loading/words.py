@@ -1,4 +1,4 @@
-"""A list of labels in a file, as tokenizers save their tokens."""
+"""Read a file of labels, such as the tokens that a tokenizer saved."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attncli.loading.yaml_text import yaml_words
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
-# A million labels of sixteen letters.
+# Room for a million labels of sixteen letters.
 _MOST_BYTES = 16 * 2**20
 _JSON_LIST = re.compile(r'\s*\[\s*"')
 _YAML, _TABLES = (".yaml", ".yml"), (".csv", ".tsv")
-# The last one, which no label holds, makes one cell of each line.
+# No label holds the last separator: with it, each line is one cell.
 _SEPARATORS = (",", ";", "\t", "\x1f")
 
 
@@ -47,7 +47,7 @@ def _listed(source: Source, text: str) -> tuple[str, ...] | None:
 
 
 def _words(source: Source, found: object) -> tuple[str, ...] | None:
-    """Return a list of words; refuse a mapping, and a list with other items."""
+    """Return the words of a list; refuse a mapping, and a list of other items."""
     if isinstance(found, dict):
         lists = [str(name) for name, entry in found.items() if isinstance(entry, list)]
         hint = f"name one of its entries, as {source.name}#{printable(lists[0])}" if lists else None
@@ -61,7 +61,7 @@ def _words(source: Source, found: object) -> tuple[str, ...] | None:
 
 
 def _from_table(text: str) -> tuple[str, ...] | None:
-    """Return the only column of a CSV text that is not empty, or None."""
+    """Return the first column of a CSV text if all other columns are empty, or None."""
     for separator in _SEPARATORS:
         lines = io.StringIO(text, newline="")
         try:

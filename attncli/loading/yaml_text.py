@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents
     from attncli.loading.source import Source
 
-# The parser takes two microseconds for each of them.
+# Numbers, words and lists, with aliases expanded; the parser takes two microseconds for each.
 _MOST = 300_000
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _WORDS |= {"True": True, "False": False, "TRUE": True, "FALSE": False, "Null": None, "NULL": None}
@@ -31,7 +31,8 @@ _TAG_LINE = re.compile(r"^%TAG\b", re.MULTILINE)
 def read(source: Source) -> Contents:
     """Read a YAML document: nested lists are arrays, a mapping is a problem.
 
-    Numbers are those of the other text formats: ``1e-3`` is one, ``010`` is ten, ``1:30`` a word.
+    Numbers are written as in the other text formats: ``1e-3`` is a number, ``010`` is ten, and
+    ``1:30`` is a word.
     """
     document = Document(source, source.text(), _find)
     with no_collection():
@@ -44,12 +45,12 @@ def yaml_words(source: Source, text: str) -> Any:
 
 
 class _Tree:
-    """Builds a tree from the parser's events; an alias is the list of its anchor."""
+    """Builds a tree from the parser's events; an alias shares the value of its anchor."""
 
     def __init__(self, document: Document, *, words: bool = False) -> None:
         self._document, self._words = document, words
         self._events = _events(document)
-        # What each anchor made, and how many items it counts for.
+        # The value of each anchor, and the number of items in it.
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
 
@@ -71,7 +72,7 @@ class _Tree:
         if event.tag is not None:
             raise self._refusal(f"tags such as {quoted(event.tag)} are not read", event)
         if event.anchor in self._anchors:
-            raise self._refusal(f"the anchor {quoted(event.anchor)} stands here again", event)
+            raise self._refusal(f"the anchor {quoted(event.anchor)} is defined again", event)
         value: Any
         if kind == "ScalarEvent":
             plain = event.implicit[0] and not words
@@ -95,7 +96,7 @@ class _Tree:
 
     def _item(self, event: Any, depth: int, *, words: bool) -> Any:
         if type(event).__name__ == "ScalarEvent" and event.implicit[0] and not event.value:
-            # As null it would be read as −inf.
+            # An empty item is null in YAML, and null is −inf.
             raise self._refusal("expected a number or a word; found nothing", event)
         return self._node(event, depth + 1, words=words)
 
@@ -115,7 +116,7 @@ class _Tree:
 
     def _alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            what = f"the alias {quoted(f'*{event.anchor}')} stands for nothing above it"
+            what = f"the alias {quoted(f'*{event.anchor}')} has no anchor above it"
             raise self._refusal(what, event)
         value, count = self._anchors[event.anchor]
         self._add(count, event)
@@ -125,8 +126,8 @@ class _Tree:
         self._count += count
         if self._count > _MOST:
             raise self._document.refusal(
-                f"expected at most {_MOST:,} numbers, words and lists in YAML, aliases "
-                "counted as what they stand for; found more",
+                f"expected at most {_MOST:,} numbers, words and lists in YAML, with aliases "
+                "expanded; found more",
                 _offset(event),
                 hint="save large arrays as NPY or NPZ, which a problem in YAML may name",
             )
@@ -165,13 +166,13 @@ def _events(document: Document) -> Iterator[Any]:
     """Yield the events of nodes, and the starts of further documents."""
     import yaml  # noqa: PLC0415
 
-    # libyaml compares each of them with all before it, and no tag is read anyway.
+    # libyaml compares each %TAG with all before it, and tags are refused anyway.
     found = _TAG_LINE.search(document.text)
     if found is not None:
         raise document.refusal("tags such as '%TAG' declares are not read", found.start())
     first = True
     try:
-        # Events, never nodes: composing them recurses, and crashes the process in C.
+        # Events, not nodes: libyaml composes nodes recursively, and deep ones crash the process.
         for event in yaml.parse(document.text, Loader=_loader()):
             if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
                 yield event
@@ -192,7 +193,7 @@ def _not_yaml(document: Document, error: yaml.MarkedYAMLError) -> InputError:
     mark = error.problem_mark or error.context_mark
     offset = 0 if mark is None else mark.index
     problem = printable(error.problem or error.context or "")
-    # libyaml reads ahead; from PyYAML 6.0.4 it may refuse 1,000 levels before any is yielded.
+    # From PyYAML 6.0.4 on, libyaml may refuse 1,000 levels before it yields the first.
     if "nesting depth" in problem:
         return document.too_deep(offset)
     tab = document.text[offset : offset + 1] == "\t"

@@ -1,4 +1,4 @@
-"""Zarr, formats 2 and 3: arrays in chunks, in a folder."""
+"""Read Zarr, formats 2 and 3: a folder of arrays in chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attncli.loading.contents import LazyEntries, LoadedArray, LoadedMapping, Me
 from attncli.numerics.chunked import Chunked
 from attncli.numerics.dtypes import dtype_name
 
-# Bytes: smaller arrays are read whole, as masks and sinks are.
+# Bytes: arrays up to this size, such as masks and sinks, are read into memory.
 _SMALL = 1 << 20
 
 
@@ -37,14 +37,14 @@ def read_zarr(path: str) -> LoadedMapping:
 
 def _opened(path: str) -> Any:
     try:
-        import zarr  # noqa: PLC0415 - of an extra
+        import zarr  # noqa: PLC0415 - an optional dependency
     except ImportError:
         raise InputError(
             f"{printable(path)} is a Zarr folder, and Zarr is not installed",
             hint="pip install 'attncli[dask]'",
         ) from None
     try:
-        # Workers have other current folders, and a chunk that is not found is read as zeros.
+        # An absolute path: workers have other current folders, and Zarr reads missing chunks as 0.
         return zarr.open(str(Path(path).resolve()), mode="r")
     except Exception as error:  # zarr raises its own kinds of errors, and those of JSON
         words = " ".join(str(error).split())

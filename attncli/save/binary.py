@@ -1,4 +1,4 @@
-"""Arrays in NumPy's formats NPY and NPZ, whole or tile by tile."""
+"""Write arrays as NPY and NPZ, whole or tile by tile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from attncli.save.formats import Results
 
-# The oldest date a zip file can hold: with the time of day, no two files would be equal.
+# The oldest date that ZIP can hold, for every member: equal results give equal files.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -62,14 +62,14 @@ def _npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
 
 def _npy_parts(array: npt.NDArray[Any]) -> Iterator[bytes | memoryview]:
     yield _npy_header(array.shape, array.dtype)
-    # Matrix by matrix, so that an array with exchanged axes is never copied whole.
+    # Matrix by matrix: a transposed array is never copied whole.
     for index in np.ndindex(array.shape[:-2]):
         yield np.ascontiguousarray(array[index]).reshape(-1).view(np.uint8).data
 
 
 @contextmanager
 def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[npt.NDArray[Any]]:
-    """Give a map of zeros that becomes the NPY file at `path` when the block ends well.
+    """Yield a memory map of zeros; it becomes the NPY file at `path` if the block ends well.
 
     The space on the disk is reserved first. Pipes and devices get the bytes at the end.
     """
@@ -99,8 +99,8 @@ def _mapped(
 
 
 def _reserve(path: str, stream: BinaryIO, size: int) -> None:
-    """Reserve space on the disk: writing into a map without space kills the process."""
-    # Asked first: a reservation that fails would fill the disk for everybody meanwhile.
+    """Reserve space on the disk: without it, writing into a memory map kills the process."""
+    # Compared first: even a reservation that fails fills the disk for a moment.
     folder = tempfile.gettempdir() if is_direct(path) else Path(path).resolve().parent
     free = shutil.disk_usage(folder).free
     if size > free:

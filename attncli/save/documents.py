@@ -1,4 +1,4 @@
-"""Results as a JSON or YAML mapping: a line for each matrix row, exact numbers."""
+"""Write results as a JSON or YAML mapping: exact numbers, one line for each row of a matrix."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from attncli.save.formats import Results
 
-# One digit before an exponent, without a point.
+# A single digit before an exponent, as in 1e-05.
 _WHOLE = re.compile(r"[ -]\d(?=e)")
 
 
 class _Notation(NamedTuple):
-    """How JSON and YAML write numbers, and escape characters."""
+    """How JSON or YAML writes numbers and escapes characters."""
 
     numbers: Callable[[str], str]
     escape: Callable[[str], str]
@@ -35,9 +35,9 @@ class _Notation(NamedTuple):
 def write_json(stream: BinaryIO, results: Results) -> None:
     """Write everything as one JSON object, see `attncli.save.formats.write`."""
     entries = [*_entries(results)]
-    if not all(_json_has(value) for _, value in entries):  # before a reader has half of it
+    if not all(_json_has(value) for _, value in entries):  # checked before anything is written
         raise OutputError(
-            "JSON has no number for inf or nan, but the results hold one",
+            "JSON cannot write inf or nan, but the results hold one of them",
             hint="use .npy, .csv or .yaml, or keep the scores in range",
         )
     before = "{\n"
@@ -57,7 +57,7 @@ def write_yaml(stream: BinaryIO, results: Results) -> None:
 
 
 def _json_has(value: object) -> bool:
-    """Return whether JSON can write all numbers of a value; −inf is null."""
+    """Return whether JSON can write all numbers of a value; −inf becomes null."""
     if isinstance(value, Mapping):
         return all(map(_json_has, value.values()))
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -80,7 +80,7 @@ def _entries(results: Results) -> Iterator[tuple[str, object]]:
 
 
 def _parts(value: object, notation: _Notation) -> Iterator[str]:
-    """Yield the text of a value in pieces; only matrices take several lines."""
+    """Yield the text of a value in parts; only matrices take several lines."""
     if isinstance(value, np.ndarray) and value.ndim:
         yield from _array_parts(value, notation, "  ")
     elif isinstance(value, Mapping):
@@ -118,7 +118,7 @@ def _array_parts(array: npt.NDArray[Any], notation: _Notation, indent: str) -> I
             yield f"{before}{indent}  "
             yield from _array_parts(part, notation, f"{indent}  ")
             before = ",\n"
-    # YAML wants even the closing bracket further right than the name.
+    # In YAML even the closing bracket must stand further right than the name.
     yield f"\n{indent}]"
 
 
@@ -140,7 +140,7 @@ def _scalar(value: object, notation: _Notation) -> str:
 
 
 def _quoted(text: str, notation: _Notation) -> str:
-    """Quote a text; characters that are not printable are escaped."""
+    """Quote a text, and escape characters that are not printable."""
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted
@@ -149,12 +149,12 @@ def _quoted(text: str, notation: _Notation) -> str:
 
 def _yaml_numbers(line: str) -> str:
     if "e" in line:
-        # YAML 1.1 takes 1e-05 for a word: its floats have a point.
+        # YAML 1.1 reads 1e-05 as a word: its floats need a point.
         line = _WHOLE.sub(r"\g<0>.0", f" {line}")[1:]
     return line.replace("inf", ".inf").replace("nan", ".nan")
 
 
-# JSON has no infinity; null is what the file says for a hidden score.
+# JSON has no infinity: null stands for the score −inf of a hidden key.
 _JSON = _Notation(
     lambda line: line.replace("-inf", "null"), lambda character: json.dumps(character)[1:-1]
 )

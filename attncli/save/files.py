@@ -1,7 +1,7 @@
-"""Files, and folders of Zarr, that appear whole or not at all.
+"""Write files and Zarr folders that appear whole or not at all.
 
-The bytes go to a temporary file in the target's folder, which takes the target's name only when
-it is complete and on the disk. Devices, named pipes and open descriptors are written directly.
+The bytes go to a temporary file in the folder of the target. It gets the name of the target only
+when it is complete and on the disk. Devices, named pipes and open descriptors are written directly.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ _HINTS = {
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or save less",
     errno.EBUSY: "name another file and copy it there afterwards",
 }
-# Windows would write a line's end as two bytes otherwise.
+# Without this flag, Windows writes the end of a line as two bytes.
 _BINARY = getattr(os, "O_BINARY", 0)
 # What tells a folder of Zarr, format 3 and format 2.
 _ZARR = ("zarr.json", ".zgroup", ".zarray")
-# Temporary files and folders that may be there.
+# Temporary files and folders that may still exist.
 _BEGUN: set[Path] = set()
 
 
 @contextmanager
 def whole_file(path: str) -> Iterator[BinaryIO]:
-    """Give a stream whose bytes become the file at `path` when the block ends well.
+    """Yield a stream; its bytes become the file at `path` if the block ends well.
 
-    After an exception, Ctrl-C included, the old file stands as it was and no temporary file is
-    left. An old file keeps its permissions; links stay, and what they point to is replaced. A file
-    in a folder that takes no new files is refused: written in place it could end up half written.
+    After an exception, Ctrl-C included, the old file is unchanged and no temporary file is left.
+    The new file gets the permissions of the old one. A symbolic link stays, and its target is
+    replaced. A file in a folder that takes no new files is refused, since writing into the old file
+    could leave half of the result.
     """
     opened = _direct(path) if is_direct(path) else _replacement(path)
     try:
@@ -53,7 +54,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # A failed write names no file; an error that does comes from the caller's own reading.
+        # A failed write has no file name. An error with one comes from reading, in the caller.
         if error.filename is not None:
             raise
         raise _refusal(path, error) from error
@@ -61,7 +62,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_folder(path: str) -> Iterator[str]:
-    """Give a temporary folder that becomes the Zarr folder at `path` when the block ends well."""
+    """Yield a temporary folder; it becomes the Zarr folder at `path` if the block ends well."""
     refuse_unwritable_folder(path)
     target = Path(path).resolve()
     temporary = _beside(target)
@@ -80,7 +81,7 @@ def whole_folder(path: str) -> Iterator[str]:
 
 
 def is_direct(path: str) -> bool:
-    """Tell whether `path` is a device, a pipe, ``/dev/stdout`` or the like."""
+    """Return whether `path` is a device, a pipe, or an open file such as ``/dev/stdout``."""
     status = _status(path)
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise OutputError(
@@ -92,7 +93,7 @@ def is_direct(path: str) -> bool:
 
 
 def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Refuse an output that is one of the inputs, or is named twice; links do not hide them."""
+    """Refuse an output that is one of the inputs or is named twice, also through links."""
     read = {_identity(path): path for path in inputs}
     written: dict[object, str] = {}
     for path in outputs:
@@ -113,7 +114,7 @@ def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def refuse_unwritable(outputs: Iterable[str]) -> None:
-    """Refuse outputs that cannot be written, as `whole_file`, before anything is computed."""
+    """Refuse outputs that `whole_file` cannot write, before anything is computed."""
     for path in outputs:
         if not is_direct(path):
             target = Path(path).resolve()
@@ -126,7 +127,7 @@ def refuse_unwritable(outputs: Iterable[str]) -> None:
 
 
 def refuse_unwritable_folder(path: str, inputs: Iterable[str] = ()) -> None:
-    """Refuse a folder that cannot be made, or holds an input, before work starts."""
+    """Refuse a folder that cannot be made or that holds an input, before anything is computed."""
     target = Path(path).resolve()
     for file in inputs:
         if target == Path(file).resolve() or target in Path(file).resolve().parents:
@@ -137,14 +138,14 @@ def refuse_unwritable_folder(path: str, inputs: Iterable[str] = ()) -> None:
         raise OutputError(f"cannot write {path}: the folder {target.parent} takes no new folders")
     if target.exists() and not any((target / name).is_file() for name in _ZARR):
         raise OutputError(
-            f"cannot write {path}: something else than a folder of Zarr stands there",
+            f"cannot write {path}: it exists and is not a Zarr folder",
             hint="name another folder, or remove it first",
         )
 
 
 def _beside(target: Path) -> Path:
     """Return the name of a temporary file or folder beside its target."""
-    # The target's name is not part of it, being perhaps the longest allowed.
+    # The name of the target is not part of it: the result could be too long.
     temporary = target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
     _BEGUN.add(temporary)
     return temporary
@@ -156,14 +157,14 @@ def _remove(temporary: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     with suppress(OSError):
         temporary.unlink()
-    # A thread may have written into it meanwhile: then it is removed at exit.
+    # If a thread has written into it meanwhile, it is removed at exit.
     if not os.path.lexists(temporary):
         _BEGUN.discard(temporary)
 
 
 @atexit.register
 def _remove_the_rest() -> None:
-    """Remove temporary files and folders whose removal a signal has interrupted."""
+    """Remove temporary files and folders that are left because a signal interrupted `_remove`."""
     for temporary in tuple(_BEGUN):
         _remove(temporary)
 
@@ -207,7 +208,7 @@ def _own_descriptor(path: str) -> int | None:
 def _direct(path: str) -> Iterator[BinaryIO]:
     descriptor = _own_descriptor(path)
     try:
-        # A duplicate shares the position, so nothing that is already in the file is lost.
+        # A duplicate shares the position in the file, so earlier output is not overwritten.
         opened = os.open(path, os.O_WRONLY | _BINARY) if descriptor is None else os.dup(descriptor)
     except OSError as error:
         raise _refusal(path, error) from error
@@ -217,10 +218,9 @@ def _direct(path: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _replacement(path: str) -> Iterator[BinaryIO]:
-    """Give a temporary file beside the target and move it there at the end."""
+    """Yield a temporary file beside the target, and move it there at the end."""
     target = Path(path).resolve()
-    # The name is chosen before the file is made, so that no moment exists in which Ctrl-C
-    # could leave it.
+    # The name is known before the file exists, so Ctrl-C can never leave the file behind.
     temporary = _beside(target)
     try:
         old = _old_status(path, target)
@@ -229,9 +229,9 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
                 _keep_permissions(stream.fileno(), old)
             yield stream
             stream.flush()
-            # Without this a crash of the machine could leave the new name on an empty file.
+            # Without this, a crash of the machine could leave an empty file under the new name.
             os.fsync(stream.fileno())
-        # Windows moves no file that is open.
+        # The file is closed now, as Windows demands of a file to move.
         _move(path, temporary, target)
     finally:
         _remove(temporary)
@@ -239,7 +239,7 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
 
 def _old_status(path: str, target: Path) -> os.stat_result | None:
     """Return the status of an old file, if there is one; refuse a write-protected one."""
-    # Renaming would replace even a read-only file; ordinary tools do not write to it.
+    # Renaming would replace even a write-protected file; ordinary tools refuse to write to one.
     try:
         descriptor = os.open(target, os.O_WRONLY)
     except FileNotFoundError:
@@ -275,7 +275,7 @@ def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
         return
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        # Only root may give files away; for others the permissions must do.
+        # Only root may change the owner; other users keep only the permissions.
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))

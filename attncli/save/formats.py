@@ -1,4 +1,4 @@
-"""The results of a command, and the formats in which they are written."""
+"""The results of a command, and the formats of files for them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _OF_KEYS = ("key", "value", "dkey", "dvalue")
 class Results(NamedTuple):
     """Named arrays in the order in which they are written, and their labels.
 
-    ``extra`` are statistics and the like for JSON and YAML. ``layout`` is set where three axes of
-    weights begin with the batch. ``labelled`` tables name rows and columns.
+    ``extra`` holds other results for JSON and YAML, such as statistics. ``layout`` is set if
+    weights have three axes and the first is the batch. If ``labelled``, tables name their rows and
+    columns.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -38,14 +39,14 @@ class Results(NamedTuple):
     labelled: bool = False
 
     def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the rows and columns of an array, by default their indices."""
+        """Return the labels of the rows and columns of an array, or else their indices."""
         rows = self.key_labels if name in _OF_KEYS else self.query_labels
         over_keys = name in (*SQUARE, ROLLOUT)
         columns = self.key_labels if over_keys else (name,) if name == "lse" else None
         return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays; refuse other results."""
+        """Return the arrays; refuse results that are not arrays."""
         if self.extra or not self.arrays:
             found = ", ".join(self.extra) or "none"
             raise OutputError(
@@ -55,7 +56,7 @@ class Results(NamedTuple):
         return self.arrays
 
     def one_list(self) -> list[Mapping[str, Any]] | None:
-        """Return the list of mappings, if that is the only result."""
+        """Return the list of mappings if it is the only result, or None."""
         lists = list(self.extra.values())
         if self.arrays or len(lists) != 1 or not isinstance(lists[0], list):
             return None
@@ -74,7 +75,7 @@ class Results(NamedTuple):
     def one_matrix(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
         """Return the name of the only array, and its values as a matrix."""
         name, array = self.one_array(kind)
-        # lse has one axis less by nature: (1, L) is one head's column, not a row.
+        # lse has an axis less than matrices: (1, L) is the column of one head, not a row.
         natural = 1 if name == "lse" else 2
         while array.ndim > natural and array.shape[0] == 1:
             array = array[0]
@@ -87,7 +88,10 @@ class Results(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A writer of results; ``hold`` raises an error for results that it cannot write."""
+    """A format of files; ``hold`` raises an error for results that ``write`` cannot write.
+
+    A ``single`` format holds one array.
+    """
 
     write: Callable[[BinaryIO, Results], None]
     suffixes: tuple[str, ...]
@@ -106,8 +110,7 @@ def _table(name: str, separator: str) -> Format:
 
 
 def _refuse_zarr(_stream: BinaryIO, _results: Results) -> None:
-    """Refuse to write a folder into a stream."""
-    raise OutputError("Zarr is a folder, which compute --save NAME.zarr alone writes")
+    raise OutputError("Zarr is a folder: only compute --save NAME.zarr writes it")
 
 
 FORMATS = {
@@ -131,7 +134,7 @@ FORMATS = {
 
 
 def format_of(path: str, default: str | None = None) -> str:
-    """Return the name of the format that the name of a file asks for."""
+    """Return the format of a file by the suffix of its name."""
     suffix = Path(path).suffix.lower()
     for name, kind in FORMATS.items():
         if suffix in kind.suffixes:
@@ -148,8 +151,8 @@ def format_of(path: str, default: str | None = None) -> str:
 def write(stream: BinaryIO, results: Results, name: str) -> None:
     """Write results to a stream, which need not be seekable; numbers read back exactly.
 
-    Tables hold one array or one list of figures, NPY one array, NPZ arrays and labels, JSON and
-    YAML everything; in JSON, −inf is null.
+    Tables hold one array or one list of mappings, NPY one array, NPZ arrays and labels. JSON and
+    YAML hold everything; in JSON, −inf is null.
     """
     FORMATS[name].write(stream, results)
 
@@ -157,7 +160,7 @@ def write(stream: BinaryIO, results: Results, name: str) -> None:
 def save(files: Iterable[tuple[str, Results, str]]) -> None:
     """Write results to their files: all of them whole, or none."""
     with ExitStack() as opened:
-        # What is written directly comes last; no file is replaced before all are on the disk.
+        # Pipes and devices come last. No file is replaced before all files are on the disk.
         for path, results, name in sorted(files, key=lambda file: is_direct(file[0])):
             stream = opened.enter_context(whole_file(path))
             write(stream, results, name)

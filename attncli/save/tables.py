@@ -1,4 +1,4 @@
-"""Numbers as the shortest exact text, and tables as CSV and TSV."""
+"""Write numbers as the shortest exact text, and tables as CSV and TSV."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# Numbers that are written together.
+# Numbers that become text at once.
 _BLOCK = 2**15
-# For fewer numbers the import of orjson takes longer than it saves.
+# Numbers: for fewer, the import of orjson takes longer than it saves.
 _MANY = 2**12
 
 
@@ -41,14 +41,14 @@ def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
 def _labelled(
     lines: Iterator[str], rows: Sequence[str], columns: Sequence[str], separator: str
 ) -> Iterator[str]:
-    """Yield a header with an empty corner, then each line behind its label."""
+    """Yield a header with an empty corner, then each line after its label."""
     yield _line_of(["", *columns], separator)
     for label, line in zip(rows, lines, strict=True):
         yield f"{_line_of([label], separator)}{separator}{line}"
 
 
 def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separator: str) -> None:
-    """Write one mapping a line; the items of an inner list follow each other."""
+    """Write one line for each mapping, or for each item of its inner lists."""
     rows = [row for record in records for row in _flat(record)]
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]
@@ -66,7 +66,7 @@ def _line_of(cells: Sequence[Any], separator: str) -> str:
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each item of its inner list, or the record itself."""
+    """Yield a row for each item of the inner lists of a record, or one row without them."""
     plain = {name: value for name, value in record.items() if not isinstance(value, (list, tuple))}
     lists = {name: value for name, value in record.items() if name not in plain}
     if not any(lists.values()):
@@ -78,10 +78,10 @@ def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def number_lines(matrix: Array, separator: str) -> Iterator[str]:
-    """Write each row of a matrix with the fewest digits that read back exactly.
+    """Yield each row of a matrix as text, with the fewest digits that read back exactly.
 
-    That holds for reading in the dtype of the array, and for reading as float64 and narrowing
-    afterwards: Figueroa (1995), "When is Double Rounding Innocuous?".
+    They read back exactly in the dtype of the array, and also as float64 that is converted to that
+    dtype afterwards. Reference: Figueroa (1995), "When is Double Rounding Innocuous?".
     """
     write = _many_lines if matrix.size >= _MANY else _few_lines
     step = max(1, _BLOCK // matrix.shape[1])
@@ -94,7 +94,7 @@ def _few_lines(rows: Array, separator: str) -> Iterator[str]:
     if rows.dtype != np.float64:
         short = [float(str(number)) for number in rows.flat]
         decimals = _exact(np.array(short).reshape(rows.shape), rows)
-    # Nothing else in Python itself writes a list of numbers as quickly.
+    # The fastest writer of numbers in the standard library.
     encode = JSONEncoder(separators=(separator, ":"), check_circular=False).encode
     for row in decimals.tolist():
         yield encode(row)[1:-1].replace("Infinity", "inf").replace("NaN", "nan")
@@ -103,7 +103,7 @@ def _few_lines(rows: Array, separator: str) -> Iterator[str]:
 def _many_lines(rows: Array, separator: str) -> Iterator[str]:
     import orjson  # noqa: PLC0415 - most matrices are small
 
-    # orjson writes null for all that is not finite, and float16 with more digits than needed.
+    # orjson writes null for inf, −inf and nan, and float16 with more digits than needed.
     if rows.dtype == np.float16 or not np.all(np.isfinite(rows) | (rows == -np.inf)):
         yield from _few_lines(rows, separator)
         return
@@ -118,11 +118,11 @@ def _many_lines(rows: Array, separator: str) -> Iterator[str]:
 
 
 def _exact(decimals: npt.NDArray[np.float64], numbers: Array) -> npt.NDArray[np.float64]:
-    """Return decimals with all digits where rounding twice would change a number."""
+    """Return the decimals, with all digits where rounding twice would give another number."""
     same = right = decimals.astype(numbers.dtype) == numbers
-    with np.errstate(over="ignore"):  # of what stands beside infinity
+    with np.errstate(over="ignore"):  # the neighbours of the largest numbers are infinite
         for end in (np.inf, -np.inf):
             right = right & (np.nextafter(decimals, end).astype(numbers.dtype) == numbers)
-    # A whole number, which float64 holds as it is, may be that middle.
+    # float64 holds a whole number exactly, so it is rounded only once.
     right |= ~np.isfinite(decimals) | (same & (np.rint(decimals) == decimals))
     return np.where(right, decimals, numbers.astype(np.float64))
