@@ -58,6 +58,9 @@ _PART_PRODUCTS, _PARTS = 2**18, 12
 _TRIES = 3
 # The largest error of a rotary frequency, base ** (−2p/D), in units in the last place.
 _FREQUENCY = 6.0
+# The relative error (root mean square) of the exponential in PyTorch's CPU kernel for 16-bit
+# inputs, measured over 130 keys. Equal scores err equally, so a long row sum does not average it.
+_SHORT_EXPONENTIAL = 2.4e-5
 # For float64, random errors of this size are tried and scaled down: real ones are too small.
 _TRIED_EPS = 2.0**-36
 
@@ -142,6 +145,7 @@ def plain_errors(
         outputs = [plain[name] for plain in made[precision] if name in plain]
         if name == "lse" and inputs is not None and not precision.short:
             outputs += [plain["lse"] for plain in _of_short_queries(run, inputs)]
+            outputs.append(exact["lse"] + _SHORT_EXPONENTIAL)
         right, size = exact[name], _typical_size(run, exact, name)
         answer = root_mean_square(_finite(right))
         plain = Plain(size=size, rms_answer=answer, rows=right[..., 0].size)
