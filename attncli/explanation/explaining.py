@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from attncli.errors.calling import by_known_names
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
-from attncli.explanation.reasons import reasons, tally
+from attncli.explanation.reasons import why
 from attncli.explanation.row import QueryRow, made_query
 from attncli.numerics.dtypes import dtype_name, widen
 from attncli.numerics.indices import index_of, indices_of
@@ -210,7 +210,11 @@ def _step(row: QueryRow, index: int) -> KeyStep:
         bias=bias,
         distance=distance,
         penalty=(row.slope or 0.0) * distance,
-        hidden=reasons(problem.visible, row.query, index, bias),
+        hidden=tuple(
+            why(rule, problem.visible, row.query, index)
+            for rule, hides in row.hidden_by.items()
+            if hides[index]
+        ),
         score=score,
         exponent=score - row.shift,
         exponential=float(row.exponentials[index]),
@@ -249,12 +253,12 @@ def _share(value: Array, weight: float) -> Floats:
 
 
 def _rest(row: QueryRow, others: npt.NDArray[np.bool_]) -> Rest:
-    visible = row.problem.visible
     weights = np.where(others, row.weights, 0)
+    counts = {rule: int((hides & others).sum()) for rule, hides in row.hidden_by.items()}
     return Rest(
         count=int(np.count_nonzero(others)),
         hidden=int(np.count_nonzero(others & (row.scores == -np.inf))),
-        rules=tally(visible, row.bias, others),
+        rules={rule: count for rule, count in counts.items() if count},
         exponential=float(row.exponentials[others].sum()),
         weight=float(weights.sum(dtype=np.float64)),
         contribution=_weighted_sum(row.problem, weights),

@@ -1,4 +1,4 @@
-"""Why a query does not see a key, in words, and how many keys each rule hides from it."""
+"""Why a query does not see a key, in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-
-from attncli.errors.names import HIDING_RULES
 
 if TYPE_CHECKING:
     from attncli.problem.visibility import Visibility
@@ -22,29 +20,15 @@ class Reason:
     words: str
 
 
-def reasons(visible: Visibility, query: int, key: int, bias: float = 0.0) -> tuple[Reason, ...]:
-    """Return every rule that hides a key from the one query of a problem, and why."""
-    rules = visible.reasons(0, 0, 0, key) + (("bias",) if bias == -np.inf else ())
-    return tuple(Reason(rule, _why(rule, visible, query, key)) for rule in rules)
+def hidden_by(visible: Visibility, bias: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which keys each rule hides from the one query of a problem, (S,)."""
+    rules = visible.hidden_by(0, 0, (0, 1), (0, visible.keys))
+    found = {rule: np.broadcast_to(hidden[0], bias.shape) for rule, hidden in rules}
+    return found | {"bias": bias == -np.inf}
 
 
-def tally(
-    visible: Visibility, bias: npt.NDArray[Any], among: npt.NDArray[np.bool_]
-) -> dict[str, int]:
-    """Count the keys that each rule hides from the one query of a problem."""
-    counts = {}
-    for rule in HIDING_RULES:
-        given: dict[str, Any] = {rule: getattr(visible, rule)}
-        if given[rule] is None:
-            continue
-        seen = visible.under(**given).tile(0, 0, (0, 1), (0, visible.keys))
-        if seen is not None:
-            counts[rule] = int(np.count_nonzero(~np.broadcast_to(seen[0], among.shape) & among))
-    counts["bias"] = int(np.count_nonzero((bias == -np.inf) & among))
-    return {rule: count for rule, count in counts.items() if count}
-
-
-def _why(rule: str, visible: Visibility, query: int, key: int) -> str:
+def why(rule: str, visible: Visibility, query: int, key: int) -> Reason:
+    """Return why a rule hides a key from the one query of a problem."""
     position = visible.offset(0)
     where = f"position {position}"
     if position != query:
@@ -72,4 +56,4 @@ def _why(rule: str, visible: Visibility, query: int, key: int) -> str:
             words = f"query {query} belongs to segment {own}, and key {key} to segment {other}"
         case _:
             words = "-inf is added to the score"
-    return words
+    return Reason(rule, words)

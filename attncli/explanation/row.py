@@ -15,6 +15,7 @@ from attncli.engine.plan import suits_formula
 from attncli.errors import DataError
 from attncli.errors.names import OUTPUTS
 from attncli.explanation.data import QueryMade, QueryNorm
+from attncli.explanation.reasons import hidden_by
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import sinusoidal
 from attncli.problem.norms import root_mean_square
@@ -57,6 +58,7 @@ class QueryRow:
         if problem.bias is not None:
             row = widen(problem.bias[0, 0, 0], problem.dtype)
             self.bias = np.broadcast_to(row, self.scores.shape)
+        self.hidden_by = hidden_by(problem.visible, self.bias)
         slopes, sinks = problem.alibi_slopes, problem.sinks
         self.slope = None if slopes is None else float(slopes[0])
         self.sink = None if sinks is None else float(sinks[0])

@@ -194,9 +194,14 @@ def _rule(e: Explanation, number: Numbers) -> Formula:
     rule = _scaled(e, number, rule, call("sqrt", number(len(e.given))))
     if e.softcap is not None:
         rule = _capped(number(e.softcap), rule)
+    return _biased(e, rule, roman("bias"), roman("slope") * roman("distance"))
+
+
+def _biased(e: Explanation, score: Formula, bias: Formula, penalty: Formula) -> Formula:
+    """Return a score with what is added to it: the bias, and the penalty of ALiBi."""
     if e.has_bias:
-        rule += roman("bias")
-    return rule if e.slope is None else rule - roman("slope") * roman("distance")
+        score += bias
+    return score if e.slope is None else score - penalty
 
 
 def _scaled(e: Explanation, number: Numbers, product: Formula, root: Formula) -> Formula:
@@ -234,12 +239,9 @@ def _scored(e: Explanation, number: Numbers, step: KeyStep) -> Iterator[Equation
         capped = _capped(number(e.softcap), number(step.raw)), number(step.capped)
         yield Equation(of("capped" if added_later else "score"), capped)
     if added_later:
-        total = number(step.capped)
-        if e.has_bias:
-            total += number(step.bias)
-        if e.slope is not None:
-            apart = call("abs", number(e.position) - number(step.index))
-            total -= number(e.slope) * apart
+        apart = call("abs", number(e.position) - number(step.index))
+        penalty = number(e.slope or 0.0) * apart
+        total = _biased(e, number(step.capped), number(step.bias), penalty)
         yield Equation(of("score"), (total, number(step.score)))
 
 

@@ -182,11 +182,6 @@ class Visibility(NamedTuple):
         for part in () if self.mask is None else parts(self.mask):
             yield self.attending(part)
 
-    def under(self, **rules: Any) -> Visibility:
-        """Return a copy with only these rules, and the same sizes and offsets."""
-        drops = self.mask_drops
-        return Visibility(self.queries, self.keys, self.offsets, mask_drops=drops, **rules)
-
     def with_whole_mask(self) -> Visibility:
         """Return the same rules with a mask of booleans that are true where a query may attend."""
         if self.mask is None:
@@ -214,9 +209,19 @@ class Visibility(NamedTuple):
     def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
         """Return the names of the rules that hide a key from a query, in the order above."""
         cell = (row, row + 1), (column, column + 1)
-        rules = ((name, self.under(**{name: getattr(self, name)})) for name in HIDING_RULES)
-        tiles = ((name, rule.tile(batch, head, *cell)) for name, rule in rules)
-        return tuple(name for name, tile in tiles if tile is not None and not tile.all())
+        return tuple(name for name, hidden in self.hidden_by(batch, head, *cell) if hidden.any())
+
+    def hidden_by(
+        self, batch: int, head: int, rows: tuple[int, int], columns: tuple[int, int]
+    ) -> Iterator[tuple[str, Bools]]:
+        """Yield rules in the order above, and which keys of a tile each one hides."""
+        sizes = self.queries, self.keys, self.offsets
+        for name in HIDING_RULES:
+            given: dict[str, Any] = {name: getattr(self, name)}
+            seen = Visibility(*sizes, mask_drops=self.mask_drops, **given)
+            tile = seen.tile(batch, head, rows, columns)
+            if tile is not None:
+                yield name, ~tile
 
     def _clear(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
         # Both ends of the interval grow with the row, so the corners decide.

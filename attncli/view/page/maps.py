@@ -88,13 +88,8 @@ def _reasons(part: Problem) -> Array:
     """Return which rules hide each key, of one batch entry and head; a bit for each rule."""
     visible, (queries, keys) = part.visible, part.shape[2:]
     found = np.zeros((queries, keys), np.uint8)
-    for bit, rule in enumerate(HIDING_RULES):
-        given = getattr(visible, rule)
-        if given is None or given is False:
-            continue
-        seen = visible.under(**{rule: given}).tile(0, 0, (0, queries), (0, keys))
-        if seen is not None:
-            found |= _where(~seen, 1 << bit)
+    for rule, hidden in visible.hidden_by(0, 0, (0, queries), (0, keys)):
+        found |= _where(hidden, 1 << HIDING_RULES.index(rule))
     if part.bias is not None:
         found |= _where(part.bias[0, 0] == -np.inf, _INFINITE)
     return found
