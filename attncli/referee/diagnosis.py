@@ -149,10 +149,10 @@ def _in_half(narrow: Question) -> Mistake:
     formats = " and ".join(sorted({p.name for p in narrow.precisions.values() if p.short}))
     return Mistake(
         "computed_in_half",
-        f"the numbers are {formats} numbers, stored in a wider format",
+        f"every number is a {formats} number, stored in a wider format",
         lambda pipe: pipe,
         PRECISION,
-        "compute in float32; or give query, key and value rounded to "
+        "compute in float32; or give check query, key and value rounded to "
         f"{formats}, so that the file is judged in that format",
     )
 

@@ -97,7 +97,7 @@ def _kind_of_rows(rows: Bools, counts: Array, keys: int) -> Iterator[str]:
     kinds = {
         "queries that see no key": counts == 0,
         "queries that see one key": counts == 1,
-        "queries from which some key is hidden": counts < keys,
+        "queries that do not see every key": counts < keys,
         "queries that see every key": counts == keys,
     }
     for text, kind in kinds.items():
@@ -107,7 +107,7 @@ def _kind_of_rows(rows: Bools, counts: Array, keys: int) -> Iterator[str]:
             alone = np.count_nonzero(rows) == 1 and np.count_nonzero(kind) > _SEVERAL
             if mean >= _LEAST_SHARE and not alone:
                 share = "all" if mean == 1 else f"{100 * mean:.0f} %"
-                yield f"only {text} are wrong, {share} of them"
+                yield f"only {text} are wrong: {share} of them"
             return
 
 
@@ -121,4 +121,4 @@ def _range_of(what: str, wrong: Bools) -> Iterator[str]:
     elif bad.size == last - first + 1:
         yield f"only {what} {first} to {last} of {length} are wrong"
     elif 2 * first >= length:
-        yield f"only {what} from {first} on are wrong, {bad.size} of {length - first}"
+        yield f"only {what} from {first} on are wrong: {bad.size} of {length - first}"

@@ -129,7 +129,7 @@ def _tolerance_line(tolerance: Tolerance) -> str:
 def _stretch_line(stretch: Stretch) -> str:
     where = span_text((stretch.batch, stretch.head), stretch.queries)
     most = stretch.tolerance.rms
-    return f"  a part by itself: rms error {stretch.rms:.3g} (at most {most:.3g}) at {where}"
+    return f"  one part by itself: rms error {stretch.rms:.3g} (at most {most:.3g}) at {where}"
 
 
 # Why.
@@ -159,7 +159,7 @@ def _diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]
 def _further_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
     if diagnosis.too_large:
         words = first_few(diagnosis.too_large, _SHOWN)
-        yield f"  not tried, as this problem is too large for them: {words}; try a smaller one"
+        yield f"  not tried, because the problem is too large: {words}; try a smaller problem"
     if not diagnosis.complete:
         yield "  the time limit was reached; a longer --time-limit may find more"
     outputs = (each for each in report.verdicts if each.name not in GRADIENTS)
@@ -168,8 +168,8 @@ def _further_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
         axes = (("batch", worst.batch), ("head", worst.head), ("query", worst.query))
         pick = " ".join(f"--{axis} {index}" for axis, index in axes if index is not None)
         yield (
-            "  to see every number on the way of a wrong row: attncli explain, with the same files "
-            f"and options and {pick}"
+            "  to see how a wrong row is computed, run attncli explain with the same files and "
+            f"options, and with {pick}"
         )
 
 
@@ -194,14 +194,14 @@ def _summary(diagnosis: Diagnosis, wrong: str) -> str:
 def _nothing_explained(diagnosis: Diagnosis, wrong: str) -> str:
     if not diagnosis.tells:
         return (
-            "the output cannot tell: it shows no more independent numbers than a mistake has to "
-            "choose, and many could change so few"
+            "the output cannot tell: it shows too few independent numbers, and many mistakes could "
+            "change so few"
         )
     if diagnosis.tried:
         return f"no known mistake explains the {wrong}"
     if diagnosis.complete:
         return "the file holds one number, or NaN, everywhere, so no mistake can be identified"
-    return "no known mistake was tried: the time limit came first"
+    return "the time limit was reached before a known mistake was tried"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -217,7 +217,7 @@ def _explanation_lines(cause: Cause) -> Iterator[str]:
         entry = " (of a problem file, with --without)" if options.startswith("leave ") else ""
         yield f"    to reproduce {_reproduced(cause)} with attncli: {options}{entry}"
     if cause.fails_at:
-        only = "it is true of a part only: the file is right at"
+        only = "it holds for a part only: the file is right at"
         fails = "it does not explain everything: it fails at"
         yield f"    {only if cause.right_there else fails} {cause.fails_at}, for example"
     where = "elsewhere " if cause.fails_at and not cause.right_there else ""

@@ -121,11 +121,11 @@ def whole_counts(products: Array, error: float, usual: Array | None = None) -> I
 def _words(counts: Array) -> str:
     keys, sink = counts[:-1], int(counts[-1])
     words = [
-        f"keys {ranges(np.flatnonzero(keys == count))} count {count} times"
+        f"keys {ranges(np.flatnonzero(keys == count))} are counted {count} times"
         for count in dict.fromkeys(keys[keys != 1].tolist())
     ]
-    words += [f"the sink counts {sink} times"] if sink != 1 else []
-    return " and ".join(words) or "each key counts once"
+    words += [f"the sink is counted {sink} times"] if sink != 1 else []
+    return " and ".join(words) or "each key is counted once"
 
 
 # Weights that a file shows: a file of weights, or a context that determines them.

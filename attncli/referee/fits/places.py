@@ -171,7 +171,11 @@ def misplaced_outputs(case: Case, noun: str) -> Mistake | None:
     lines = ((f"{noun} {i}", f"{noun} {places[i]}") for i in wrong)
     pairs = _pairs(at, [*np.indices(counts)]) if of_heads else lines
     stage = "finish" if of_heads or case.pipe.output is None else "behind"
-    return found(f"{noun}s_misplaced", lambda pipe: pipe.then(stage, finish), told(pairs, "is"))
+    return found(
+        f"{noun}s_misplaced",
+        lambda pipe: pipe.then(stage, finish),
+        told(pairs, "holds the answer's"),
+    )
 
 
 _AXES = {"output": (0, 1), "row": (2,), "column": (3,)}

@@ -45,7 +45,7 @@ def _stated(part: str) -> Callable[[Problem], float | None]:
 def _or_base_2(found: str, right: str) -> tuple[str, str, str]:
     """Explain a factor of about ln 2."""
     is_ln_2 = math.isclose(float(found) / float(right), math.log(2), rel_tol=_NEAR)
-    words = ": ln 2 times it, as if 2^x were taken and the scale alone multiplied with log₂ e"
+    words = ": ln 2 times it, as if the softmax used exp2 and only the scale had the factor log2(e)"
     return found, right, words if is_ln_2 else ""
 
 
@@ -236,7 +236,7 @@ QUANTITIES = (
         _stated("query"),
         lambda pipe, sinks: pipe.but(sinks=sinks),
         axes=(1,),
-        words=_by("head", "takes"),
+        words=_by("head", "has"),
         option=_sinks_option,
         negative=True,
         usual=_sinks_of,

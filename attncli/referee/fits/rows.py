@@ -137,7 +137,7 @@ def other_segments(case: Case) -> Mistake | None:
     return found(
         "segments_unasked" if stated is None else "segments_elsewhere",
         lambda pipe: pipe.with_rule("segment_ids", measured(ids, ids)),
-        by_entry([*map(_begins, ids)], "at"),
+        by_entry([*map(_begins, ids)]),
         "" if stated is None else _begins(right[0]),
         option=lambda _: f"--segment-ids {listed}" if listed else "",
     )

@@ -172,12 +172,12 @@ def _offsets(steps: Found, problem: Problem) -> Found:
 
 
 def _count_told(numbers: Found, problem: Problem) -> tuple[str, ...]:
-    return (by_entry([f"{n} of {problem.shape[3]} keys" for n in numbers], "has"),)
+    return (by_entry([f"{n} of {problem.shape[3]} keys seen" for n in numbers]),)
 
 
 def _stands(steps: Found, problem: Problem) -> tuple[str, ...]:
-    there = [f"key i {'−' if n < 0 else '+'} {abs(n)}" for n in _offsets(steps, problem)]
-    return (by_entry(there, "at"),)
+    there = [f"query i at key i {'−' if n < 0 else '+'} {abs(n)}" for n in _offsets(steps, problem)]
+    return (by_entry(there),)
 
 
 LENGTHS = Pattern(
@@ -229,7 +229,7 @@ PATTERNS = (
         right=lambda problem: _each(problem, 0),
         numbers=lambda problem: np.arange(problem.shape[3]),
         spans=lambda problem, _, numbers: (numbers, problem.shape[3]),
-        words=lambda counts, _: (by_entry([f"the first {n}" for n in counts], "loses"),),
+        words=lambda counts, _: (by_entry([f"first {counted(n, 'key')} hidden" for n in counts]),),
         accepts=lambda counts, p: bool((np.array(counts) < lengths_of(p)).all()),
     ),
     OFFSET,
@@ -247,7 +247,7 @@ PATTERNS = (
         numbers=lambda problem: np.arange(problem.shape[3]),
         instead_of=("causal",),
         spans=lambda _, position, numbers: (0, np.maximum(numbers, position + 1)),
-        words=lambda prefixes, _: (by_entry([counted(n, "key") for n in prefixes], "has"),),
+        words=lambda prefixes, _: (by_entry([counted(n, "key") for n in prefixes]),),
     ),
     Pattern(
         name="chunks_unasked",

@@ -47,17 +47,21 @@ def found(name: str, change: Change, *words: str, **more: Any) -> Mistake:
 
 
 def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
-    """Join up to four pairs of words by a verb, and count the others."""
-    words = [f"{one} {verb} {other}" for one, other in pairs]
-    more = len(words) - _NAMED
-    return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    """Join pairs of words by a verb."""
+    return _first_of([f"{one} {verb} {other}" for one, other in pairs])
 
 
-def by_entry(words: Sequence[str], verb: str) -> str:
+def by_entry(words: Sequence[str]) -> str:
     """Return the words of each batch entry, or once if all are alike."""
     if len(set(words)) == 1:
         return words[0]
-    return told(((f"batch entry {b}", one) for b, one in enumerate(words)), verb)
+    return _first_of([f"batch entry {b}: {one}" for b, one in enumerate(words)])
+
+
+def _first_of(words: Sequence[str]) -> str:
+    """Return the first four of some words, and count the others."""
+    more = len(words) - _NAMED
+    return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def ranges(numbers: Array) -> str:

@@ -59,7 +59,7 @@ def _reread(reads: Sequence[Read]) -> Mistake:
         return pipe.but(**made)
 
     pairs = [pair for b, read in enumerate(reads) for pair in _told(b, *read)]
-    return found("misread_pages", change, told(pairs, "at"))
+    return found("misread_pages", change, told(pairs, "are read from"))
 
 
 def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
@@ -69,8 +69,8 @@ def _told(b: int, entry: Ints, key: Ints) -> Iterator[tuple[str, str]]:
         if moved[:, start].any():
             source = "" if entry[start] == b else f" of batch entry {entry[start]}"
             yield (
-                f"{int(key[start])} to {int(key[stop - 1])}{source}",
-                f"{start} to {stop - 1}" + f" of batch entry {b}",
+                f"keys {start} to {stop - 1} of batch entry {b}",
+                f"keys {int(key[start])} to {int(key[stop - 1])}{source}",
             )
 
 

@@ -71,8 +71,8 @@ def _narrowed(found: Mapping[str, Judged]) -> Iterator[str]:
     right = found.keys() - wrong
     if "dvalue" in right and wrong & {"dquery", "dkey"}:
         yield (
-            "dvalue is right, so the weights that the backward pass makes again are right: the "
-            "mistake is in delta, in the gradient of the scores, or behind it"
+            "dvalue is right, so the weights that the backward pass computes again are right: the "
+            "mistake is in delta, in the gradient of the scores, or after it"
         )
     if len(right & {"dquery", "dkey"}) == 1 and wrong & {"dquery", "dkey"}:
         (good,), (bad,) = right & {"dquery", "dkey"}, wrong & {"dquery", "dkey"}

@@ -32,7 +32,19 @@ _MOVED = {
     "next": lambda rows, axis: np.roll(rows, -1, axis),
     "first": lambda rows, axis: np.broadcast_to(np.take(rows, [0], axis), rows.shape),
 }
-_RULES = ("causal", "window", "mask", "key_padding_mask", "kv_lengths", "segment_ids")
+_RULES = {
+    "causal": "the causal mask",
+    "window": "the window",
+    "mask": "the mask",
+    **{name: name for name in ("key_padding_mask", "kv_lengths", "segment_ids")},
+}
+# What a backward pass may ignore, and the words for it.
+_IGNORED = _RULES | {
+    "bias": "the bias",
+    "alibi": "ALiBi",
+    "softcap": "the softcap",
+    "rope": "the rotary embedding",
+}
 
 
 # Mistakes of scale, delta and lse, and rules that the backward pass ignores.
@@ -149,8 +161,13 @@ def _times(model: Model, factor: float) -> Model:
     return model.through(lambda made: factor * made, *_RESULTS)
 
 
+def _spaced(*names: str) -> dict[tuple[str, str], str]:
+    """Return the names as parameters, with their words: the names without underscores."""
+    return {(name, name.replace("_", " ")): name for name in names}
+
+
 ROWS = Rows(words_beside(__file__))
-factors = ("dquery", "dkey", "dquery_and_dkey")
+factors = _spaced("dquery", "dkey", "dquery_and_dkey")
 ROWS.family("scale_missing_in_{}", partial(_rescaled, power=-1.0), factors)
 ROWS.family("scale_twice_in_{}", partial(_rescaled, power=1.0), factors)
 ROWS.add("delta_missing", lambda m: m.through(np.zeros_like, "delta"))
@@ -161,7 +178,7 @@ ROWS.family(
 ROWS.family("delta_of_{}_head", lambda m, move: m.through(lambda d: move(d, 1), "delta"), _MOVED)
 ROWS.add("dlse_ignored", lambda m: m.then(delta=lambda m, d: d + m["dlse"]))
 ROWS.add("dlse_added", lambda m: m.then(delta=lambda m, d: d + 2 * m["dlse"]))
-ROWS.family("{}_missing_in_backward", _missing, (*_RULES, "bias", "alibi", "softcap", "rope"))
+ROWS.family("{}_missing_in_backward", _missing, {pair: pair[0] for pair in _IGNORED.items()})
 ROWS.add("softcap_derivative_missing", lambda m: m.but(draw=lambda m: m["dscores"]))
 ROWS.add("lse_in_base_2", lambda m: m.through(lambda lse: lse / _LN2, "lse"))
 ROWS.add("lse_read_as_base_2", lambda m: m.through(lambda lse: lse * _LN2, "lse"))
@@ -200,5 +217,5 @@ ROWS.add(
     lambda m: m.then(weights=lambda m, w: np.where(np.isneginf(m["lse"]), np.nan, w)),
 )
 ROWS.family("nan_from_hidden_{}", _hidden_nan, _HIDDEN)
-ROWS.family("mean_over_{}", _mean, ("elements", "queries", "batch_entries"))
+ROWS.family("mean_over_{}", _mean, _spaced("elements", "queries", "batch_entries"))
 ROWS.family("loss_scale_{}_not_undone", _times, [2**n for n in range(1, 25)])
