@@ -39,7 +39,7 @@ IMPORTED_BY = {
     "PIL": {"loading", "view"},
     "yaml": {"loading"},
     "threadpoolctl": {"numerics"},
-    "orjson": {"loading", "save"},
+    "orjson": {"save"},
 }
 # What a room must do without, itself and through whatever it imports.
 NEVER = {
