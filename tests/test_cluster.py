@@ -141,6 +141,13 @@ def test_a_scheduler_that_does_not_answer_is_one_error(group, attncli):
     assert not Path("out.zarr").exists()
 
 
+def test_workers_need_the_same_version(cluster, group, attncli, monkeypatch):
+    monkeypatch.setattr("attncli.dask.cluster.__version__", "0.0")
+    words = ["compute", "g.zarr", "--save", "out.npy", "--scheduler", cluster.scheduler_address]
+    ran = attncli(*words)
+    assert (ran.code, ran.messages[0].endswith("here it is 0.0")) == (2, True)
+
+
 # --- a cluster of the call's own ---------------------------------------------------------------
 
 

@@ -239,7 +239,7 @@ def test_arguments_that_are_no_numbers_of_any_use(call: Any, message: str) -> No
     ],
 )
 def test_an_array_that_cannot_hold_an_output_is_refused(into: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(ValueError, match=message):
         attncli.solve(attncli.pose(X, X), ("weights",), into=into)
 
 

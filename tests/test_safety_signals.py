@@ -151,6 +151,10 @@ def whole(path: Path) -> bool:
 def test_killed_at_any_moment_the_file_is_old_or_new(name: str, problem: Path) -> None:
     """SIGKILL cannot be answered: a temporary file may stay, half a result may not."""
     Path(name).write_bytes(OLD)
+    with begin(OUTPUTS[name], [sys.executable, "-c", SLOW]) as running:
+        running.stderr.readline()
+        running.kill()
+    assert Path(name).read_bytes() == OLD
     chance = random.Random(name)
     for _ in range(2):
         with begin(OUTPUTS[name]) as running:

@@ -295,6 +295,13 @@ def test_ctrl_c_stops_the_work_and_its_threads():
         assert process.wait(10) == 0
 
 
+def test_threads_are_at_most_as_many_as_asked_for():
+    program = LONG.replace("200000", "3000").replace("threads=2", "threads=1")
+    program += "import threading; print(threading.active_count())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
+    assert done.stdout.split() == [b"ready", b"finished", b"1"]
+
+
 class TestCores:
     @pytest.mark.parametrize(
         ("files", "group", "expected"),
