@@ -148,7 +148,10 @@ def shows_no_difference(text: str) -> bool:
             "--average-heads",
             "--average-heads does not go with --minus: heads are subtracted one by one",
         ),
-        ("--what scores", "--minus does not go with --what scores: that is of weights"),
+        (
+            "--what scores",
+            "--minus does not go with --what scores: only weights are averaged or subtracted",
+        ),
         ("--log", "--minus does not go with --log: negative numbers have no logarithm"),
     ],
 )

@@ -182,7 +182,7 @@ LONE = {"query": np.ones((1, 2)), "key": np.ones((30, 2))}
         ({"key": FIVE, "window": 1}, r"key i \+ 3\."),
         ({**MANY, "causal": True}, r"key i − 1 to i \+ 3, batch by batch"),
         ({**FOUR, **APART, "causal": True}, "packed sequences.*other lengths"),
-        ({**LONE, "mask": np.arange(30)[None] < 1}, "^mask lets only 3.3 %.*perhaps.*means drop"),
+        ({**LONE, "mask": np.arange(30)[None] < 1}, "^mask shows only 3.3 %.*perhaps.*means drop"),
         ({"query": np.ones((1, 100, 8, 4)), "key": np.ones((1, 100, 8, 4))}, "--layout bshd"),
         *(({"query": np.ones((2, 2, 3, 3)), "key": np.ones((2, 2, 3, 3)), name: np.ones((2, 3, 3))},
            rf"^{name}.*\(H, L, S\).*\(B, 1, L, S\)") for name in ("mask", "bias")),

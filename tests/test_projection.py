@@ -119,8 +119,8 @@ X = np.ones((3, 4))
         (DataError, r"x: expected finite numbers; found nan at index \(0, 0\)", {"x": X * np.nan}),
         (DataError, r"wq: expected finite numbers; found inf", {"wq": W * np.inf}),
         (DataError, r"bk: expected finite numbers; found nan", {"bk": np.full(4, np.nan)}),
-        (UsageError, "bv is for x · wv, and wv is missing", {"bv": np.ones(4)}),
-        (UsageError, "k_norm is for x · wk, and wk is missing", {"wk": None, "k_norm": [1.0]}),
+        (UsageError, "bv is for x · wv, but wv is missing", {"bv": np.ones(4)}),
+        (UsageError, "k_norm is for x · wk, but wk is missing", {"wk": None, "k_norm": [1.0]}),
         (UsageError, "none of them is given", {"wq": None, "wk": None}),
         (
             UsageError,

@@ -198,7 +198,7 @@ class _Shy:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: attncli.attention(x, x, x, heads=HUGE), "query: the width 4 cannot be cut"),
+        (lambda x: attncli.attention(x, x, x, heads=HUGE), "query: the width 4 cannot be split"),
         (lambda x: attncli.pose(x, x).select(rows=(0, HUGE)), "rows: expected (start, stop)"),
         (lambda x: attncli.pose(x, x, sources=3), "sources: expected a mapping of names; found 3"),
         (

@@ -37,7 +37,7 @@ class ProblemOptions(Options):
     """The files and the rules of the problem."""
 
     COMBINATIONS: tuple[Rule, ...] = (
-        Rule("alibi", "that has the slopes of its paper", excludes="alibi_slopes"),
+        Rule("alibi", "it uses the slopes of the paper", excludes="alibi_slopes"),
     )
 
     files: list[str] | None = argument(

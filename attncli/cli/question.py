@@ -262,7 +262,7 @@ def upstream_of(options: GradientOptions, asked: Asked) -> dict[str, npt.NDArray
             found[name] = _in_shape(held, shapes[of])
     if "dcontext" not in found:
         raise UsageError(
-            "a gradient follows from that of the context, which is not given",
+            "gradients need the gradient of the context, but none is given",
             hint="--grad do.npy, or --grad ones for that of out.sum(), or dcontext in the problem "
             "file",
         )

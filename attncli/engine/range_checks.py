@@ -64,7 +64,7 @@ def _loses_values(block: Block, softmax: OnlineSoftmax, context: Array) -> bool:
         return True
     flushed = 0.0
     if softmax.flushed:
-        # In numbers of the context's own size.
+        # In units of the context.
         flushed = block.problem.shape[3] * NEGLIGIBLE[context.dtype]
         flushed /= float(np.finfo(context.dtype).eps)
     missed = flushed * largest.astype(float)
@@ -76,8 +76,8 @@ def _loses_values(block: Block, softmax: OnlineSoftmax, context: Array) -> bool:
     zero = sizes == 0
     if ((sizes < least) & ~zero & (largest > 0)).any():
         return True
-    # A 0 is more often made of values of 0 than of lost ones: these count by themselves, beside
-    # numbers of the size of others.
+    # A 0 in the context usually comes from values of 0, not from lost products. Lost ones matter
+    # only where they may exceed the smallest other number.
     smallest = min(1.0, float(sizes.min(initial=math.inf, where=~zero)))
     counts = missed > smallest
     if not block.shifted:

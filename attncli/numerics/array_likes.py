@@ -13,7 +13,7 @@ from attncli.numerics.dtypes import as_bfloat16
 
 # Modules of libraries whose tensors may be bfloat16; each holds the dtype.
 _WITH_BFLOAT16 = {"torch", "mlx.core"}
-_NO_ARRAY = "rows of unequal length or things that are no numbers"
+_NO_ARRAY = "rows of unequal length, or things that are not numbers"
 
 
 def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:

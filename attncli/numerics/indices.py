@@ -31,12 +31,12 @@ class Picked(NamedTuple):
         return _among(self.batch, batch), _among(self.head, head)
 
     def within(self, counts: tuple[int, int]) -> Picked:
-        """Return what is to be picked where there may be only as many as are picked already.
+        """Return the picks for arrays with these counts: none where they hold only the picked ones.
 
         Raises
         ------
         UsageError
-            There are others, but not those.
+            The arrays hold other batch entries or heads, but not the picked ones.
         """
         batch, head = (
             _unless_all(name, indices, count)

@@ -34,7 +34,7 @@ def advise(problem: Problem) -> None:
         if LARGEST_FLOAT16 < largest < np.inf:
             warn(
                 f"products of query and key may reach {largest:.3g}, beyond float16's 65504: code "
-                "that multiplies these inputs in float16 perhaps gets inf. Here they are computed "
+                "that multiplies these inputs in float16 may get inf. Here they are computed "
                 f"in {problem.dtype.name}"
             )
 

@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 # About the most heads that a model has; a longer axis is probably the sequence.
 _MANY_HEADS = 64
 _ROWS = "each row is one token: query (…, L, D), key (…, S, D), value (…, S, E)"
-_LAYOUT = "say which axis is which with layout (--layout): b batch, h head, s sequence, d width"
+_LAYOUT = "state the order of the axes with layout (--layout): b batch, h head, s sequence, d width"
 
 
 def inputs(
@@ -163,7 +163,7 @@ def output_projection(
     from attncli.problem.output import make_output  # noqa: PLC0415 - most problems have none
 
     if v is None:
-        raise UsageError("wo projects the context, and the context needs a value")
+        raise UsageError("wo projects the context, but there is no value to compute it from")
     if "h" in form.axes:
         raise UsageError(
             f"wo projects heads that lie side by side; layout {form.axes!r} has a head axis",

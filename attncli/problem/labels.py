@@ -55,8 +55,8 @@ def named_index(
     if index is not None and 0 <= index < count:
         if found and index not in found:
             warn(
-                f"{of} {index} is the one of this index, counted from 0; the label {quoted(text)} "
-                f"is that of {of} {found[0]}"
+                f"{of} {index} is the {of} with this index, counted from 0; {quoted(text)} is also "
+                f"the label of {of} {found[0]}"
             )
         return index
     if index is not None and not found and -count <= index < 0:

@@ -63,7 +63,7 @@ class Layout(NamedTuple):
             )
         if packed and "h" in axes:
             raise UsageError(
-                f"heads cuts the width of 2-D or 3-D packed inputs; layout {axes!r} "
+                f"heads splits the width of packed inputs (2-D or 3-D); layout {axes!r} "
                 "has a head axis already",
                 hint="leave heads and kv_heads out",
             )
@@ -96,7 +96,7 @@ class Layout(NamedTuple):
         batch, _, rows, width = array.shape
         if width % heads:
             raise ShapeError(
-                f"{name}: the width {width} cannot be cut into {number_words(heads)} heads of "
+                f"{name}: the width {width} cannot be split into {number_words(heads)} heads of "
                 "equal width"
             )
         return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)

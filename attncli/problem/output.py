@@ -43,7 +43,7 @@ def make_output(named: Names, wo: object, bo: object, width: int) -> OutputProje
     """Return the checked projection of a context of this width, all heads side by side."""
     weight = matrix_of(named("wo"), wo)
     if weight is None:
-        raise UsageError("bo is added to context · wo, and wo is missing")
+        raise UsageError("bo is added to context · wo, but wo is missing")
     refuse_rows(named("wo"), weight, width, f"{width} rows, the width of the context")
     return OutputProjection(weight, offset_of(named, "bo", bo, weight))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attncli.problem.arguments import Names
 
 _HINT = (
-    "give the number of the sequence that each token belongs to; of their ends, cu_seqlens, it is "
+    "give the number of the sequence that each token belongs to; from cu_seqlens, it is "
     "np.repeat(np.arange(n), np.diff(cu_seqlens))"
 )
 
@@ -28,14 +28,14 @@ def segments_of(
     if segment_ids is None:
         if kv_segment_ids is not None:
             raise UsageError(
-                "kv_segment_ids says which sequence each key belongs to, but nothing says it of "
+                "kv_segment_ids says which sequence each key belongs to, but nothing says it for "
                 "the queries",
-                hint="give segment_ids, too, or in its place where it is that of both",
+                hint="give segment_ids, too; if both are the same, give segment_ids alone",
             )
         return None
     if kv_segment_ids is None and queries != keys:
         raise ShapeError(
-            f"{named('segment_ids')}: expected kv_segment_ids beside it, as there are {queries} "
+            f"{named('segment_ids')}: expected kv_segment_ids, too, because there are {queries} "
             f"queries and {keys} keys"
         )
     own = _ids(named("segment_ids"), segment_ids, batch, queries)

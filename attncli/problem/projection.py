@@ -210,11 +210,11 @@ def _refuse_unused(weights: Mapping[str, object], **given: object) -> None:
     ``bq`` and ``q_norm`` belong to ``wq``, and so on.
     """
     if all(weight is None for weight in weights.values()):
-        raise UsageError("x is projected by wq, wk and wv, and none of them is given")
+        raise UsageError("x is projected by wq, wk and wv, but none of them is given")
     for name, value in given.items():
         letter = name.removeprefix("b")[0]
         if value is not None and weights[letter] is None:
-            raise UsageError(f"{name} is for x · w{letter}, and w{letter} is missing")
+            raise UsageError(f"{name} is for x · w{letter}, but w{letter} is missing")
 
 
 def _embeddings(name: str, value: object) -> Array:
@@ -242,7 +242,7 @@ def _epsilon(named: Names, given: object, *norms: object) -> float | None:
     if all(norm is None for norm in norms):
         if given is None:
             return None
-        raise UsageError(f"{named('norm_eps')} is for q_norm and k_norm, and both are missing")
+        raise UsageError(f"{named('norm_eps')} is for q_norm and k_norm, but both are missing")
     return NORM_EPSILON if given is None else arguments.positive_number(named("norm_eps"), given)
 
 

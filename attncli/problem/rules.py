@@ -73,7 +73,10 @@ def _read_mask(named: Names, visible: Visibility, means: str) -> Visibility:
     if visible.mask.size <= _READ_ONCE:
         visible = visible.with_whole_mask()
     if (share := leaves_little(visible.mask_parts())) is not None:
-        warn(f"{named('mask')} lets only {share:.2g} % of the pairs attend: {inverted(means)}")
+        warn(
+            f"{named('mask')} shows only {share:.2g} % of the pairs of query and key: "
+            f"{inverted(means)}"
+        )
     return visible
 
 
@@ -89,7 +92,7 @@ def _padding(named: Names, mask: object, means: str, shape: Shape) -> Bools:
     real = np.atleast_2d(~array if means == "drop" else array)
     # A few real keys at the beginning may be right: a short text in a long row.
     if not real[:, 0].any() and (share := leaves_little([real])) is not None:
-        warn(f"{name} lets only {share:.2g} % of the keys be seen: {inverted(means)}")
+        warn(f"{name} shows only {share:.2g} % of the keys: {inverted(means)}")
     return real
 
 

@@ -123,17 +123,15 @@ def rope_of(named: Names, given: Mapping[str, Any], widths: tuple[int, int]) -> 
     width, key_width = widths
     if width != key_width:
         raise ShapeError(
-            f"rope turns query and key alike: expected one width; found {width} and {key_width}"
+            f"rope rotates query and key alike: expected one width; found {width} and {key_width}"
         )
     if frequencies is not None:
         if own_base:
-            raise UsageError(
-                "rope_base and rope_frequencies both say how fast pairs turn: give one"
-            )
+            raise UsageError("rope_base and rope_frequencies both set the frequencies: give one")
         turns = _frequencies(named("rope_frequencies"), frequencies, width)
         return Rope(pairing, frequencies=turns)
     if width % 2:
-        raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
+        raise ShapeError(f"rope rotates pairs of components: expected an even width; found {width}")
     return Rope(pairing, base)
 
 
@@ -162,7 +160,7 @@ def bias_of(
     if given.dtype == np.bool_:
         raise DataError(
             f"{name}: expected numbers, which are added to the scores; found booleans",
-            hint="what says which keys are seen are a mask (--mask)",
+            hint="booleans that say which keys are seen are a mask (--mask)",
         )
     array = arguments.stored_numbers(name, given)
     _check_bias(name, array, dtype)
@@ -183,7 +181,7 @@ def _check_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> None:
     if zeros and ones and zeros + ones == bias.size >= _FEW_NUMBERS:
         warn(
             f"{name} holds only 0 and 1, which are added to the scores and hide no key: perhaps it "
-            "is a mask (--mask), which says which keys are seen"
+            "is meant as a mask (--mask)"
         )
 
 

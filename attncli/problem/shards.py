@@ -251,8 +251,8 @@ def _offset(rules: Mapping[str, Any], whole: tuple[int | None, int | None]) -> A
     lengths = keys if rules.get("kv_lengths") is None else rules["kv_lengths"]
     if queries is None or lengths is None:
         raise UsageError(
-            "causal_align bottom-right needs the numbers of all queries and keys, and a file holds "
-            "those of a part alone",
+            "causal_align bottom-right needs the numbers of all queries and keys, but a file holds "
+            "those of one part",
             hint="give query_offset (--query-offset): all keys minus all queries",
         )
     return np.asarray(lengths) - queries

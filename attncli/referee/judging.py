@@ -260,7 +260,7 @@ def _named(
     if "context" in named and problem.value is None:
         raise UsageError(
             "the context needs a value",
-            hint="give value; of the weights, say so: weights=… (--expect weights=FILE)",
+            hint="give value; if the file holds weights, give weights=… (--expect weights=FILE)",
         )
     return named
 
@@ -269,7 +269,7 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
     refuse_without_heads(problem.layout.weight_axes)
     if "weights" not in names:
         raise UsageError(
-            "average_heads (--average-heads) is about the weights, but none are given",
+            "average_heads (--average-heads) is for weights, but none are given",
             hint="give weights=… (--expect weights=w.npy)",
         )
 

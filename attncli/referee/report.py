@@ -195,14 +195,16 @@ class CheckReport:
         if found.shape != answer.shape:
             raise ShapeError(
                 f"{name}: the file has shape {shape_text(found.shape)} and the answer "
-                f"{shape_text(answer.shape)}; they have no difference"
+                f"{shape_text(answer.shape)}; a difference needs equal shapes"
             )
         with np.errstate(invalid="ignore"):
             return np.where(found == answer, 0.0, found - answer)
 
     def _both(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         if name not in self._files:
-            raise UsageError(f"no difference of {name}: checked were {', '.join(self._files)}")
+            raise UsageError(
+                f"there is no difference of {name}: the report is on {', '.join(self._files)}"
+            )
         return self._files[name], self._answers[name]
 
     def hidden(self, name: str) -> npt.NDArray[np.bool_]:

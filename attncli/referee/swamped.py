@@ -47,7 +47,7 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
         raise DataError(
             f"{' and '.join(names)}: no query can be judged: the bias of all keys is so large that "
             "the scores lose all digits",
-            hint="hide keys with −inf instead, or set a tolerance of your own (--rtol, --atol)",
+            hint="hide keys with −inf instead, or set your own tolerance (--rtol, --atol)",
         )
     return None
 

@@ -52,8 +52,8 @@ def with_gradients(
     """Return the report with verdicts on gradients; with a time limit also with their diagnosis."""
     if upstream["dcontext"] is None:
         raise UsageError(
-            "a gradient follows from that of the context, which is not given",
-            hint="give dcontext=… (--grad do.npy); that of out.sum() is an array of ones",
+            "gradients need the gradient of the context, but none is given",
+            hint="give dcontext=… (--grad do.npy); for out.sum(), it is an array of ones",
         )
     answers = gradients_of(problem, **upstream, outputs=[*files])
     model = _model(report, problem, upstream)
