@@ -81,15 +81,29 @@ def test_layouts_come_back_as_they_were_given(layout):
     assert_eq(made.lse, expected.lse)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(10, 12), (1, 3000), (300, 300)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "rows"), [(10, 12, -1), (1, 3000, -1), (1100, 1500, 512)]
+)
+@pytest.mark.parametrize("outputs", [("context",), ("weights", "context"), ("lse",)], ids=str)
 @pytest.mark.parametrize("rules", [{}, {"causal": True, "causal_align": "top-left"}], ids=str)
-def test_queries_and_keys_in_one_chunk_each_give_the_same_bits(rules, queries, keys):
-    arrays = [RANDOM.normal(size=(2, 4, rows, 8)) for rows in (queries, keys, keys)]
+def test_keys_in_one_chunk_give_the_same_bits(rules, outputs, queries, keys, rows):
+    arrays = [RANDOM.normal(size=(2, 4, count, 8)) for count in (queries, keys, keys)]
     sinks = np.arange(4.0)
-    expected = attncli.attention(*arrays, sinks=sinks, outputs="context", **rules)
-    parts = [da.from_array(array, chunks=(1, 2, -1, -1)) for array in arrays]
-    made = attncli.dask.attention(*parts, sinks=sinks, **rules)
-    np.testing.assert_array_equal(made.context.compute(), expected.context)
+    expected = attncli.attention(*arrays, sinks=sinks, outputs=outputs, **rules)
+    # 512 queries are some whole blocks of the engine.
+    parts = [
+        da.from_array(a, chunks=(1, 2, c, -1)) for a, c in zip(arrays, (rows, -1, -1), strict=True)
+    ]
+    made = attncli.dask.attention(*parts, sinks=sinks, outputs=outputs, **rules)
+    for name in outputs:
+        np.testing.assert_array_equal(getattr(made, name).compute(), getattr(expected, name))
+
+
+def test_segments_of_queries_are_those_of_keys():
+    query, segments = KEY, np.repeat([0, 1, 2], 4)
+    expected = attncli.attention(query, KEY, VALUE, segment_ids=segments, outputs="context")
+    parts = [da.from_array(array, chunks=(1, 1, 5, -1)) for array in (query, KEY, VALUE)]
+    assert_eq(attncli.dask.attention(*parts, segment_ids=segments).context, expected.context)
 
 
 def test_nothing_is_computed_before_it_is_asked_for():
@@ -117,10 +131,12 @@ def test_hidden_blocks_make_no_task_and_graphs_stay_small():
     ("options", "words"),
     [
         ({"outputs": "dquery"}, "dquery"),
+        ({"outputs": "context", "value": None}, "value"),
         ({"heads": 2}, "heads"),
         ({"layout": "bsd"}, "query"),
     ],
 )
 def test_wrong_arguments_are_told(options, words):
+    query, key, value = lazy()
     with pytest.raises(attncli.AttnError, match=words):
-        attncli.dask.attention(*lazy(), **options)
+        attncli.dask.attention(query, key, **{"value": value, **options})

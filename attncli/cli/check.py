@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.cli.question import Asked
-    from attncli.dask.checking import Block
     from attncli.loading.contents import LoadedArray
     from attncli.problem.problem import Problem
     from attncli.referee.report import CheckReport
@@ -206,14 +205,14 @@ def _judge_many(files: list[str], options: CheckOptions) -> list[Judged]:
 
 
 def _judge_in_blocks(options: CheckOptions) -> list[Judged]:
-    from attncli.cli.dumps import judge_it
+    from attncli.errors import AttnError
+    from attncli.view.dumps import Judged
 
-    settings = options.settings
-
-    def judge(block: Block, outputs: Mapping[str, Any]) -> Judged:
-        return judge_it(str(block), lambda: block.report(outputs, **settings))
-
-    return judge_blocks(options.outputs, judge, options)
+    found = judge_blocks(options.outputs, options, **options.settings)
+    return [
+        Judged(place, error=one) if isinstance(one, AttnError) else Judged(place, one)
+        for place, one in found.items()
+    ]
 
 
 def _end_of_many(found: list[Judged], options: CheckOptions) -> None:

@@ -270,33 +270,30 @@ def map_files(
 ) -> list[Any]:
     """Return the function's result for each file, computed by the workers."""
     with _at_work(options, files, f"judging {len(files)} files") as (client, told):
-        from attncli.dask.cluster import mapped
+        import dask
 
-        return mapped(judge, files, client, told)
+        from attncli.dask.cluster import computed
+
+        lazy = [dask.delayed(judge, pure=False)(file) for file in files]
+        return computed(lazy, client, told)
 
 
-def judge_blocks(
-    expected: Mapping[str, str],
-    judge: Callable[[Any, Any], Any],
-    options: ClusterOptions,
-) -> list[Any]:
-    """Judge a problem block by block, and return the result for each block.
+def judge_blocks(expected: Mapping[str, str], options: ClusterOptions, **settings: Any) -> Any:
+    """Judge a problem block by block: the report or the error of each, by its place in words.
 
     Parameters
     ----------
     expected : mapping of str to str
         The file of each output.
-    judge : callable
-        Takes a block, and the outputs of the whole problem.
     """
     from attncli.loading import read_array
 
     options.refuse("batch head", "does not go with --workers, --scheduler or Zarr")
-    found, arguments, axes = _read(options)
+    found, arguments, _ = _read(options)
     outputs = {name: read_array(file, entry=name).values for name, file in expected.items()}
     with _at_work(options, found.inputs, "comparing") as (client, told):
-        from attncli.dask.checking import blocks_of
-        from attncli.dask.cluster import mapped
+        from attncli.dask.checking import check_blocks
+        from attncli.dask.cluster import computed
 
-        blocks = [*blocks_of(arguments, axes)]
-        return mapped(lambda block: judge(block, outputs), blocks, client, told)
+        lazy = check_blocks(arguments, outputs, **settings)
+        return dict(zip(lazy, computed([*lazy.values()], client, told), strict=True))

@@ -8,29 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from attncli.dask.blocks import Block, block_outputs, merged, weights_of
-from attncli.errors import ShapeError, UsageError
-from attncli.numerics.chunked import Chunked, Stored
-from attncli.numerics.positions import alibi_slopes as paper_slopes
-from attncli.problem.arguments import window_pair
+from attncli.dask.blocks import block_outputs, block_weights, merged
+from attncli.dask.chunks import OUTPUT_AXES, Chunks
+from attncli.errors import UsageError
 from attncli.problem.result import Attention
-from attncli.problem.shards import ARRAY_AXES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
-Array = npt.NDArray[Any]
-Span = tuple[int, int]
-Place = tuple[int, ...]
+    from attncli.dask.chunks import Key, Place
+
 # Parts that one task merges: few enough that a worker holds them, many enough for a flat tree.
 _FAN_IN = 8
-# Bytes of a block of an array on disk: a worker of 600 MB holds a dozen of them. Queries of a
-# block, so that all cores have some.
-_BLOCK, _QUERIES = 1 << 24, 1 << 14
 
 
 def attention(
@@ -44,16 +36,21 @@ def attention(
 ) -> Attention:
     """Compute attention of Dask arrays lazily, with every rule of `attncli.attention`.
 
-    Batch entries, heads and queries are cut as the chunks of `query` are, and keys as those of
-    `key`. Blocks of keys are merged by a tree. Blocks that the causal rule, the window or the
-    lengths hide whole make no task.
+    The chunks of `query` cut batch entries, heads and queries, and those of `key` cut the keys.
+    Several chunks of keys are merged. A block that the causal rule, the window or the lengths hide
+    makes no task.
+
+    The result is that of `attncli.attention` with the same outputs. It is the same bit for bit
+    where the keys of a head are in one chunk, and so are its queries. They may also be cut between
+    the blocks of the engine: context and lse of 65,536 queries or more keep their bits if chunks
+    have a multiple of 6,144 queries. Otherwise the last bits differ.
 
     Parameters
     ----------
     query, key, value : dask.array.Array
-        2-D to 4-D, in the axes of `layout`. Other arrays are cut into blocks of 16 MiB. Of
-        arrays on disk (`attncli.numerics.chunked.Chunked`), each block reads its own part when
-        it is computed, so that no worker keeps them.
+        2-D to 4-D, in the axes of `layout`. Other arrays are cut into blocks of 16 MiB. An array
+        on disk (`attncli.numerics.chunked.Chunked`) is read block by block, so that no worker
+        keeps it.
     outputs : str or collection of str
         Of context, lse, weights, scores, raw and capped.
     layout : str, optional
@@ -82,267 +79,113 @@ def attention(
     (1, 2, 6, 4)
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    known = ("context", "lse", "weights", "scores", "raw", "capped")
     for name in names:
-        if name not in known:
-            raise UsageError(f"outputs: expected some of {', '.join(known)}; found {name!r}")
+        if name not in OUTPUT_AXES:
+            raise UsageError(f"outputs: expected some of {', '.join(OUTPUT_AXES)}; found {name!r}")
+    if "context" in names and value is None:
+        raise UsageError("the context needs a value", hint="give value, or ask for weights only")
     for name in ("heads", "kv_heads", "threads"):
         if rules.pop(name, None) is not None:
             raise UsageError(f"{name}: attncli.dask takes no such option; split the heads first")
-    axes = layout or {2: "sd", 3: "bsd", 4: "bhsd"}.get(np.ndim(query), "")
-    if len(axes) != np.ndim(query) or not set(axes) <= set("bhsd"):
-        raise ShapeError(f"query: expected the axes {axes or 'of 2 to 4'}; found {np.shape(query)}")
-    heads = [np.shape(x)[axes.index("h")] if "h" in axes else 1 for x in (query, key)]
-    share = {"query": max(1, heads[0] // heads[1])}
     given = {"query": query, "key": key} | ({} if value is None else {"value": value})
-    inputs = {
-        name: _four_axes(as_lazy(array, axes, share.get(name)), axes)
-        for name, array in given.items()
-    }
-    stored = {name: array for name, array in given.items() if isinstance(array, Chunked)}
-    rules = {name: _with_heads(name, rule, axes) for name, rule in rules.items()}
-    results = _Graph(inputs, stored, axes, rules).results(names)
-    return Attention(**{name: _restored(array, name, axes) for name, array in results.items()})
-
-
-def as_lazy(array: Any, axes: str, share: int | None) -> da.Array:
-    """Return a Dask array; others are cut into blocks of about 16 MiB.
-
-    ``share`` query heads read the same key head, and a block of queries holds all of them.
-    """
-    if isinstance(array, da.Array):
-        return array
-    if not isinstance(array, Chunked):
-        array = np.asarray(array)
-    length, width = (array.shape[axes.index(letter)] for letter in "sd")
-    rows = max(1, _BLOCK // ((share or 1) * width * array.dtype.itemsize))
-    # As the chunks on disk lie, where they are neither much smaller nor much larger.
-    own = getattr(array, "chunks", array.shape)[axes.index("s")]
-    rows = rows // own * own if own <= rows else own if own <= 4 * rows else rows
-    rows = min(rows, length, length if share is None else _QUERIES)
-    sizes = {"b": 1, "h": share or 1, "s": rows, "d": width}
-    chunks = tuple(min(n, sizes[axis]) for n, axis in zip(array.shape, axes, strict=True))
-    return da.from_array(array, chunks)
-
-
-def _with_heads(name: str, rule: Any, axes: str) -> Any:
-    """Return a rule (B, L, S) as (B, 1, L, S) where the inputs have no axis of heads."""
-    if name in ("mask", "bias") and np.ndim(rule) == 3 and "h" not in axes:
-        return rule[:, None]
-    return rule
-
-
-def _four_axes(array: da.Array, axes: str) -> da.Array:
-    """Return an array as (B, H, L, D)."""
-    order = [axes.index(letter) for letter in "bhsd" if letter in axes]
-    array = array.transpose(order)
-    index = tuple(slice(None) if letter in axes else None for letter in "bhsd")
-    # A block needs the whole width of a row.
-    return array[index].rechunk({3: -1})
-
-
-def _restored(array: da.Array, name: str, axes: str) -> da.Array:
-    """Return a result in the axes of the query, or without those that the inputs do not have."""
-    index = tuple(slice(None) if letter in axes or letter == "s" else 0 for letter in "bhs")
-    array = array[index]
-    if name != "context":
-        return array
-    kept = [letter for letter in "bhsd" if letter in axes]
-    return array.transpose([kept.index(letter) for letter in axes])
+    chunks = Chunks(given, layout, rules)
+    form, results = chunks.layout, _Graph(chunks, names).results()
+    return Attention(
+        **{n: form.join(a) if n == "context" else form.drop(a) for n, a in results.items()}
+    )
 
 
 class _Graph:
-    """The inputs and rules, cut so that their chunks fit together, and the tasks.
+    """The tasks of the blocks, of their merge along the keys, and of the outputs.
 
-    A place is the numbers of a chunk of batch entries, of heads, of queries and of keys.
+    Where the keys are in one chunk, a block has all outputs of its queries. Otherwise context and
+    lse of several blocks are merged, and the weights of a block are made with the merged lse.
     """
 
-    def __init__(
-        self,
-        inputs: dict[str, da.Array],
-        stored: dict[str, Chunked],
-        axes: str,
-        rules: dict[str, Any],
-    ) -> None:
-        self.stored, self.axes = stored, axes
-        query, key = inputs["query"], inputs["key"]
-        (batch, heads), groups = query.shape[:2], key.shape[1]
-        if key.shape[0] not in (1, batch) or heads % groups:
-            raise ShapeError(
-                f"expected a batch of {batch} or 1 and heads that divide {heads} in key; "
-                f"found {key.shape}"
-            )
-        share = heads // groups
-        if any(size % share for size in query.chunks[1]):
-            query = query.rechunk({1: share})
-        chunks = {1: tuple(size // share for size in query.chunks[1]), 2: key.chunks[2]}
-        if key.shape[0] == batch:
-            chunks[0] = query.chunks[0]
-        of_keys = {name: inputs[name].rechunk(chunks) for name in inputs if name != "query"}
-        self.inputs = {"query": query} | of_keys
-        self.chunks = dict(zip("bhls", (*query.chunks[:3], key.chunks[2]), strict=True))
-        self.spans = {letter: _spans(sizes) for letter, sizes in self.chunks.items()}
-        self.given = dict(rules)
-        if self.given.get("alibi_slopes") is True:
-            self.given["alibi_slopes"] = paper_slopes(heads)
-        if self.given.get("sinks") is not None:
-            self.given["sinks"] = da.broadcast_to(da.asarray(self.given["sinks"]), (heads,))
-        self.arrays = {
-            name: self._cut_alike(name, rule)
-            for name, rule in self.given.items()
-            if name in ARRAY_AXES and rule is not None and np.ndim(rule) > 0
-        }
-        self.plain = {name: rule for name, rule in self.given.items() if name not in self.arrays}
-        widest = np.result_type(*(array.dtype for array in self.inputs.values()))
+    def __init__(self, chunks: Chunks, names: tuple[str, ...]) -> None:
+        self._chunks, self._names = chunks, names
+        self._columns = len(chunks.spans["s"])
+        self._of_rows = names if self._columns == 1 else _merged_for(names)
+        self._places = [*product(*(range(len(chunks.spans[letter])) for letter in "bhl"))]
+        inputs = [*chunks.inputs.values()]
+        widest = np.result_type(*(array.dtype for array in inputs))
         usual = "float64" if widest.kind in "iub" else np.result_type(widest, np.float32)
-        self.dtype = np.dtype(self.plain.get("precision") or usual)
-
-    def _cut_alike(self, name: str, rule: Any) -> da.Array:
-        """Return a rule with the chunks of the scores."""
-        array = da.asarray(rule)
-        letters = _letters(name, array)
-        return array.rechunk(
-            {
-                axis: self.chunks[letter] if letter in self.chunks and size > 1 else -1
-                for axis, (letter, size) in enumerate(zip(letters, array.shape, strict=True))
-            }
+        self._dtype = np.dtype(chunks.plain.get("precision") or usual)
+        token = tokenize(inputs, [*chunks.arrays.items()], chunks.plain, names)
+        # Names of tasks. Dask gives tasks of a name without dependencies to whoever is free.
+        self._rows, self._parts, self._tree, self._own = (
+            f"{name}-{token}" for name in ("rows", "part", "merged", "attention")
         )
 
-    def results(self, names: tuple[str, ...]) -> dict[str, da.Array]:
+    def results(self) -> dict[str, da.Array]:
         """Return the lazy outputs, (B, H, L, …)."""
-        given = [*self.inputs.values(), *self.arrays.values()]
-        token = tokenize(given, self.plain, names)
-        graph = HighLevelGraph.merge(*(array.dask for array in given))
-        rows = f"rows-{token}"
-        # Several parts are merged by their lse, and weights are made with it.
-        several = len(self.spans["s"]) > 1
-        parts = ["context"] * ("context" in names)
-        parts += ["lse"] * ("lse" in names or "weights" in names or (several and bool(parts)))
-        places = [*product(*(range(len(self.spans[letter])) for letter in "bhl"))]
-        if parts:
-            tasks: dict[Any, Any] = {}
-            for place in places:
-                self._add_rows(tasks, rows, place, tuple(parts))
-            graph = _with_layer(graph, rows, tasks, {array.name for array in given})
-        results = {}
-        for name in names:
-            own = f"attention-{name}-{token}"
-            sizes = [self.chunks[letter] for letter in "bhl"]
-            if name in parts:
-                end = (0,) if name == "context" else ()
-                take = itemgetter(parts.index(name))
-                tasks = {(own, *place, *end): (take, (rows, *place)) for place in places}
-                sizes += [(self.inputs["value"].shape[3],)] if end else []
-                needed = {rows}
-            else:
-                columns = range(len(self.spans["s"]))
-                blocks = [(*place, column) for place in places for column in columns]
-                tasks = {(own, *block): self._square(name, rows, block) for block in blocks}
-                sizes.append(self.chunks["s"])
-                sinks = self.arrays.get("sinks")
-                needed = {array.name for array in given if array is not sinks}
-                needed |= {rows} if name == "weights" else set()
-            made = _with_layer(graph, own, tasks, needed)
-            results[name] = da.Array(made, own, tuple(sizes), dtype=self.dtype)
-        return results
+        read = self._chunks.read
+        graph = HighLevelGraph.merge(*(array.dask for array in read))
+        if self._of_rows:
+            tasks = {key: task for place in self._places for key, task in self._row_tasks(place)}
+            graph = _with_layer(graph, self._rows, tasks, {array.name for array in read})
+        return {name: self._output(name, graph) for name in self._names}
 
-    def _add_rows(
-        self, tasks: dict[Any, Any], name: str, place: Place, parts: tuple[str, ...]
-    ) -> None:
-        """Add the task that gives some queries their outputs over all keys, and its parts."""
-        columns = [c for c in range(len(self.spans["s"])) if not self._is_hidden((*place, c))]
-        if len(columns) <= 1:
-            column = columns[0] if columns else 0
-            tasks[name, *place] = self._block((*place, column), parts, with_sinks=True)
+    def _output(self, name: str, graph: HighLevelGraph) -> da.Array:
+        """Return one output, given the graph of what it needs."""
+        chunks, own = self._chunks, f"{self._own}-{name}"
+        sizes = [chunks.sizes[letter] for letter in "bhl"]
+        if name == "context":
+            sizes.append((chunks.inputs["value"].shape[3],))
+        elif name != "lse":
+            sizes.append(chunks.sizes["s"])
+        if name in self._of_rows:
+            take, end = itemgetter(self._of_rows.index(name)), (0,) * (len(sizes) - 3)
+            tasks = {(own, *at, *end): (take, (self._rows, *at)) for at in self._places}
+            needed = {self._rows}
+        else:
+            places = [(*at, column) for at in self._places for column in range(self._columns)]
+            tasks = {(own, *place): self._square(name, place) for place in places}
+            sinks = chunks.arrays.get("sinks")
+            needed = {array.name for array in chunks.read if array is not sinks}
+            needed |= {self._rows} if name == "weights" else set()
+        made = _with_layer(graph, own, tasks, needed)
+        return da.Array(made, own, tuple(sizes), dtype=self._dtype)
+
+    def _row_tasks(self, place: Place) -> Iterator[tuple[Key, Any]]:
+        """Yield the tasks that give some queries their outputs over all keys, with their keys."""
+        chunks = self._chunks
+        seen = [c for c in range(self._columns) if not chunks.is_hidden((*place, c))] or [0]
+        if len(seen) == 1:
+            block = chunks.block((*place, *seen))
+            yield (self._rows, *place), (block_outputs, self._of_rows, *block)
             return
-        keys: list[Any] = [(name, *place, 0, column) for column in columns]
-        for key, column in zip(keys, columns, strict=True):
-            tasks[key] = self._block((*place, column), parts, with_sinks=False)
+        keys: list[Any] = [(self._parts, *place, column) for column in seen]
+        for key, column in zip(keys, seen, strict=True):
+            block = chunks.block((*place, column), with_sinks=False)
+            yield key, (block_outputs, self._of_rows, *block)
         level = 0
         while len(keys) > _FAN_IN:
             level += 1
             groups = [keys[at : at + _FAN_IN] for at in range(0, len(keys), _FAN_IN)]
-            keys = [(name, *place, level, at) for at in range(len(groups))]
+            keys = [(self._tree, *place, level, at) for at in range(len(groups))]
             for key, group in zip(keys, groups, strict=True):
-                tasks[key] = (merged, group, None, "float64")
-        sinks = self._chunk("sinks", place) if "sinks" in self.arrays else None
-        tasks[name, *place] = (merged, keys, sinks, self.dtype.name)
+                yield key, (merged, group, None, "float64")
+        sinks = chunks.chunk("sinks", place) if "sinks" in chunks.arrays else None
+        yield (self._rows, *place), (merged, keys, sinks, self._dtype.name)
 
-    def _square(self, name: str, rows: str, place: Place) -> Any:
-        """Return the task of one block of weights or scores."""
-        wanted = "scores" if name == "weights" else name
-        block = (itemgetter(0), self._block(place, (wanted,), with_sinks=False))
-        return (weights_of, block, (rows, *place[:3])) if name == "weights" else block
-
-    def _block(self, place: Place, outputs: tuple[str, ...], *, with_sinks: bool) -> Any:
-        """Return the task of one block of queries and keys."""
-        query, key = self.inputs["query"], self.inputs["key"]
-        start = self.spans["l"][place[2]][0], self.spans["s"][place[3]][0]
-        block = Block(start, (query.shape[2], key.shape[2]), self.plain, outputs)
-        names = [name for name in self.arrays if with_sinks or name != "sinks"]
-        inputs = [self._input(name, place) for name in self.inputs]
-        return block_outputs, block, inputs, names, [self._chunk(name, place) for name in names]
-
-    def _input(self, name: str, place: Place) -> Any:
-        """Return a block of an input: the key of a chunk, or where it lies on disk."""
-        array, (b, h, i, j) = self.inputs[name], place
-        at = (b if array.numblocks[0] > 1 else 0, h, i if name == "query" else j, 0)
-        if name not in self.stored:
-            return (array.name, *at)
-        spans = (_spans(sizes)[n] for sizes, n in zip(array.chunks, at, strict=True))
-        return Stored(self.stored[name], self.axes, tuple(spans))
-
-    def _chunk(self, name: str, place: Place) -> Any:
-        """Return the key of the chunk of a rule that holds for a block."""
-        array, at = self.arrays[name], dict(zip("bhls", place, strict=False))
-        sizes = zip(_letters(name, array), array.shape, strict=True)
-        return (array.name, *(at.get(letter, 0) if size > 1 else 0 for letter, size in sizes))
-
-    def _is_hidden(self, place: Place) -> bool:
-        """Return whether causal rule, window or lengths hide a block, as far as is known."""
-        b, _, i, j = place
-        queries, keys = self.inputs["query"].shape[2], self.inputs["key"].shape[2]
-        rows, columns = self.spans["l"][i], self.spans["s"][j]
-        lengths = self._extent("kv_lengths", b, (keys, keys), (0, keys))
-        usual = (0.0, 0.0)
-        if self.given.get("causal_align") == "bottom-right":
-            usual = lengths[0] - queries, lengths[1] - queries
-        offsets = self._extent("query_offset", b, usual, (-np.inf, np.inf))
-        window = self.given.get("window")
-        left, right = (None, None) if window is None else window_pair("window", window)
-        right = 0 if self.given.get("causal") else right
-        return bool(
-            columns[0] >= lengths[1]
-            or (right is not None and columns[0] > rows[1] - 1 + offsets[1] + right)
-            or (left is not None and columns[1] - 1 < rows[0] + offsets[0] - left)
-        )
-
-    def _extent(
-        self, name: str, b: int, unless_given: tuple[float, float], unknown: tuple[float, float]
-    ) -> tuple[float, float]:
-        """Return the least and the most that a rule is in some batch entries."""
-        rule = self.given.get(name)
-        if rule is None:
-            return unless_given
-        if isinstance(rule, da.Array):
-            return unknown
-        own = np.asarray(rule).reshape(-1)
-        own = own[slice(*self.spans["b"][b])] if len(own) > 1 else own
-        return own.min(), own.max()
+    def _square(self, name: str, place: Place) -> Any:
+        """Return the task of one block of weights or scores, where keys are in several chunks."""
+        block = self._chunks.block(place, with_sinks=False)
+        if name == "weights":
+            scores = (block_outputs, ("scores",), *block)
+            return block_weights, scores, (self._rows, *place[:3])
+        return itemgetter(0), (block_outputs, (name,), *block)
 
 
-def _spans(chunks: tuple[int, ...]) -> list[Span]:
-    stops = np.cumsum(chunks).tolist()
-    return [(stop - size, stop) for stop, size in zip(stops, chunks, strict=True)]
-
-
-def _letters(name: str, array: da.Array) -> str:
-    """Return the axes of a rule, such as ``ls``; ``?`` where an axis is cut nowhere."""
-    return ARRAY_AXES[name][-array.ndim :] or "?" * array.ndim
+def _merged_for(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is merged: context by its lse, and the lse that weights are made with."""
+    context = ("context",) if "context" in names else ()
+    return (*context, "lse") if {"context", "lse", "weights"} & {*names} else ()
 
 
 def _with_layer(
-    graph: HighLevelGraph, name: str, tasks: dict[Any, Any], needed: set[str]
+    graph: HighLevelGraph, name: str, tasks: dict[Key, Any], needed: set[str]
 ) -> HighLevelGraph:
     layers, links = {**graph.layers, name: tasks}, {**graph.dependencies, name: needed}
     return HighLevelGraph(layers, links)

@@ -1,27 +1,31 @@
-"""What a worker computes: one block of queries and keys, and the merge of such blocks."""
+"""What a worker does: compute a block of queries and keys, merge blocks, and write a block."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.api import attention
+from attncli.api import solve
 from attncli.engine.merging import merge
 from attncli.errors import AttnWarning
 from attncli.numerics.chunked import Stored
-from attncli.problem.shards import placed
+from attncli.problem.posing import pose
+from attncli.problem.shards import Shard, placed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from attncli.problem.problem import Problem
 
 Array = npt.NDArray[Any]
 
 
 class Block(NamedTuple):
-    """Where a block lies, and the rules that hold for all blocks.
+    """Some queries and keys of some batch entries and heads.
 
     Attributes
     ----------
@@ -30,39 +34,39 @@ class Block(NamedTuple):
     whole : (int, int)
         All queries and all keys, L and S.
     rules : mapping of str to object
-        Options of `attncli.attention` that are no arrays.
-    outputs : tuple of str
+        Rules of the whole that are no arrays.
+    inputs : tuple of ndarray
+        Query (B, H, L, D), key (B, G, S, D) and perhaps value, or where they lie on disk.
+    names : tuple of str
+        The rules that are arrays.
+    arrays : tuple of ndarray
+        These rules, cut to the block. Lengths count from the start of the whole.
     """
 
     start: tuple[int, int]
     whole: tuple[int, int]
     rules: Mapping[str, Any]
-    outputs: tuple[str, ...]
+    inputs: tuple[Array | Stored, ...]
+    names: tuple[str, ...]
+    arrays: tuple[Array, ...]
+
+    def problem(self) -> Problem:
+        """Return the problem of the block, which the engine cuts as it cuts the whole."""
+        own = [array.read() if isinstance(array, Stored) else array for array in self.inputs]
+        rules = {**self.rules, **dict(zip(self.names, self.arrays, strict=True))}
+        counts = own[0].shape[2], own[1].shape[2]
+        posed = pose(*own, **placed(rules, self.start, self.whole, counts))
+        return replace(posed, shard=Shard(*self.start, queries=self.whole[0]))
 
 
-def block_outputs(
-    block: Block, inputs: list[Array | Stored], names: list[str], arrays: list[Array]
-) -> tuple[Array, ...]:
-    """Return the outputs of a block, in the order of `Block.outputs`.
-
-    Parameters
-    ----------
-    block : Block
-    inputs : list of ndarray
-        Query (B, H, L, D), key (B, G, S, D) and perhaps value, or where they lie.
-    names : list of str
-    arrays : list of ndarray
-        Rules that are arrays, cut to the block. Lengths count from the start of the whole.
-    """
-    own = [array.read() if isinstance(array, Stored) else array for array in inputs]
-    options = dict(block.rules) | dict(zip(names, arrays, strict=True))
-    options = placed(options, block.start, block.whole, (own[0].shape[2], own[1].shape[2]))
+def block_outputs(outputs: tuple[str, ...], *block: Any) -> tuple[Array, ...]:
+    """Return some outputs of a block, which is given by its attributes."""
     with warnings.catch_warnings():
-        # A query may see no key of this block, and many of another one.
+        # A query may see no key of this block, and many keys of another one.
         warnings.simplefilter("ignore", AttnWarning)
         # Dask has a thread for each block.
-        results = attention(*own, outputs=block.outputs, threads=1, **options)
-    return tuple(getattr(results, name) for name in block.outputs)
+        results = solve(Block(*block).problem(), outputs, threads=1)
+    return tuple(getattr(results, name) for name in outputs)
 
 
 def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> tuple[Array, ...]:
@@ -75,8 +79,14 @@ def merged(parts: list[tuple[Array, ...]], sinks: Array | None, dtype: str) -> t
     return np.asarray(whole.context, dtype), np.asarray(whole.lse, dtype)
 
 
-def weights_of(scores: Array, rows: tuple[Array, ...]) -> Array:
-    """Return exp(scores − lse): the weights of a block under the denominator of the whole."""
+def block_weights(scores: tuple[Array], rows: tuple[Array, ...]) -> Array:
+    """Return exp(scores − lse): the weights of a block, whose queries see other keys, too."""
     lse = rows[-1]
     shift = np.where(np.isneginf(lse), 0, lse)[..., None]
-    return np.asarray(np.exp(scores - shift))
+    return np.asarray(np.exp(scores[0] - shift))
+
+
+def write_block(target: Any, place: list[slice], block: Array) -> Array:
+    """Write a block into an array of Zarr, and return next to nothing: workers keep no results."""
+    target[tuple(place)] = block
+    return np.ones((1,) * block.ndim, bool)

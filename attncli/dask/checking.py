@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import dask
-import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 
+from attncli.dask.blocks import Block
+from attncli.dask.chunks import Chunks
 from attncli.errors import AttnError
+from attncli.errors.names import INPUTS
 from attncli.errors.text import places
 from attncli.gather import load, load_output
-from attncli.problem.posing import pose
-from attncli.problem.shards import ARRAY_AXES, placed
 from attncli.referee import check as judged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from attncli.problem.problem import Problem
+    from attncli.dask.chunks import Place
+    from attncli.problem.layout import Layout
     from attncli.referee.report import CheckReport
-
-# Numbers of query and context in a block: 16 MB of each in float64.
-_NUMBERS = 1 << 21
 
 
 def check(
@@ -73,103 +76,65 @@ def _judge_dump(
         return error
 
 
-class Block(NamedTuple):
-    """Some queries of one batch entry, and of the heads that share a key.
+def check_blocks(
+    arguments: Mapping[str, Any], outputs: Mapping[str, Any], **settings: Any
+) -> dict[str, Delayed]:
+    """Judge one problem block by block, lazily. A block holds the keys of one head.
 
-    Attributes
+    Parameters
     ----------
     arguments : mapping of str to object
-        The arguments of `attncli.pose`; large arrays are on disk.
-    axes : str
-        The layout.
-    batch, group : int
-    rows : (int, int)
+        Those of `attncli.attention`; arrays may be on disk.
+    outputs : mapping of str to array
+        What to judge.
+    **settings
+        As of `attncli.check`.
+
+    Returns
+    -------
+    dict of str to dask.delayed.Delayed
+        By the place of each block in words: its `CheckReport`, or the `AttnError` that kept it
+        from being judged.
     """
-
-    arguments: Mapping[str, Any]
-    axes: str
-    batch: int
-    group: int
-    rows: tuple[int, int]
-
-    @property
-    def share(self) -> int:
-        """How many query heads read one head of the keys."""
-        query, key = (self._counts(name)["h"] for name in ("query", "key"))
-        return max(1, query // key)
-
-    def __str__(self) -> str:
-        first = self.group * self.share
-        heads = f"heads {first} to {first + self.share - 1}" if self.share > 1 else ""
-        alone = None if heads or "h" not in self.axes else self.group
-        words = places({"batch": self.batch if "b" in self.axes else None, "head": alone})
-        return ", ".join(
-            [*words, *([heads] if heads else []), f"queries {self.rows[0]}:{self.rows[1]}"]
-        )
-
-    def _counts(self, name: str) -> dict[str, int]:
-        sizes = dict(zip(self.axes, self.arguments[name].shape, strict=True))
-        return {"b": 1, "h": 1} | sizes
-
-    def _spans(self) -> dict[str, tuple[int, int]]:
-        first = self.group * self.share
-        return {
-            "b": (self.batch, self.batch + 1),
-            "h": (first, first + self.share),
-            "l": self.rows,
-        }
-
-    def problem(self) -> Problem:
-        """Return the problem of the block, which holds the keys of one head."""
-        spans, given = self._spans(), dict(self.arguments)
-        queries, keys = (self._counts(name)["s"] for name in ("query", "key"))
-        if given.get("segment_ids") is not None and given.get("kv_segment_ids") is None:
-            given["kv_segment_ids"] = given["segment_ids"]
-        given = placed(
-            given, (self.rows[0], 0), (queries, keys), (self.rows[1] - self.rows[0], keys)
-        )
-        for name, letters in ARRAY_AXES.items():
-            rule = given.get(name)
-            if rule is not None and np.ndim(rule):
-                if "h" not in self.axes and np.ndim(rule) < 4:
-                    letters = letters.replace("h", "")  # noqa: PLW2901 - (B, L, S)
-                given[name] = _cut(np.asarray(rule), letters[-np.ndim(rule) :], spans)
-        given["query"] = _cut(given["query"], self.axes.replace("s", "l"), spans)
-        for name in ("key", "value"):
-            if given.get(name) is not None:
-                own = {**spans, "h": (self.group, self.group + 1)}
-                given[name] = _cut(given[name], self.axes, own)
-        for name in ("query_labels", "key_labels"):
-            given.pop(name, None)
-        return pose(**{**given, "layout": self.axes})
-
-    def report(self, outputs: Mapping[str, Any], **settings: Any) -> CheckReport:
-        """Judge the outputs of the block, given those of the whole."""
-        square = "".join(axis for axis in "bh" if axis in self.axes) + "ls"
-        letters = {"context": self.axes.replace("s", "l")}
-        expected = {
-            name: _cut(array, letters.get(name, square), self._spans())
-            for name, array in outputs.items()
-        }
-        return judged(expected, self.problem(), threads=1, **settings)
+    given = {name: arguments[name] for name in INPUTS if arguments.get(name) is not None}
+    gone = {*INPUTS, "layout", "query_labels", "key_labels"}
+    rules = {name: rule for name, rule in arguments.items() if name not in gone}
+    chunks = Chunks(given, arguments.get("layout"), rules, whole_keys=True)
+    chunks.add_outputs(outputs)
+    own = f"report-{uuid4()}"
+    blocks = [(*at, 0) for at in product(*(range(len(chunks.spans[letter])) for letter in "bhl"))]
+    tasks = {}
+    for place in blocks:
+        found = [chunks.chunk(name, place) for name in outputs]
+        block = chunks.block(place)
+        tasks[own, *place] = (_judge_block, chunks.layout, [*outputs], found, settings, *block)
+    graph = HighLevelGraph.from_collections(own, tasks, chunks.read)
+    return {_words(chunks, place): Delayed((own, *place), graph, layer=own) for place in blocks}
 
 
-def blocks_of(arguments: Mapping[str, Any], axes: str) -> Iterator[Block]:
-    """Yield the blocks of a problem."""
-    whole = Block(arguments, axes, 0, 0, (0, 1))
-    counts, groups = whole._counts("query"), whole._counts("key")["h"]  # noqa: SLF001 - its own
-    step = max(1, _NUMBERS // (counts["d"] * whole.share))
-    for batch in range(counts["b"]):
-        for group in range(groups):
-            for start in range(0, counts["s"], step):
-                rows = start, min(start + step, counts["s"])
-                yield Block(arguments, axes, batch, group, rows)
+def _judge_block(
+    layout: Layout, names: list[str], outputs: list[Any], settings: Mapping[str, Any], *block: Any
+) -> CheckReport | AttnError:
+    expected = {
+        name: layout.join(array) if name == "context" else layout.drop(array)
+        for name, array in zip(names, outputs, strict=True)
+    }
+    try:
+        problem = replace(Block(*block).problem(), layout=layout, shard=None)
+        return judged(expected, problem, threads=1, **settings)
+    except AttnError as error:
+        return error
 
 
-def _cut(array: Any, letters: str, spans: Mapping[str, tuple[int, int]]) -> Any:
-    """Return the part of an array, whose axes the letters name, that a block reads."""
-    index = (
-        slice(*spans[letter]) if letter in spans and size > 1 else slice(None)
-        for letter, size in zip(letters, array.shape, strict=False)
+def _words(chunks: Chunks, place: Place) -> str:
+    """Return where a block lies: ``batch 0, heads 4 to 7, queries 0:16384``."""
+    axes = chunks.layout.weight_axes
+    (batch, _), (head, stop), rows = (
+        chunks.spans[letter][n] for letter, n in zip("bhl", place, strict=False)
     )
-    return np.asarray(array[tuple(index)])
+    alone = stop == head + 1
+    words = places(
+        {"batch": batch if "b" in axes else None, "head": head if "h" in axes and alone else None}
+    )
+    heads = [] if alone else [f"heads {head} to {stop - 1}"]
+    return ", ".join([*words, *heads, f"queries {rows[0]}:{rows[1]}"])

@@ -156,13 +156,6 @@ def computed(collections: Sequence[Any], client: Any | None, told: Told = None) 
         raise
 
 
-def mapped(
-    function: Callable[..., Any], items: Sequence[Any], client: Any | None, told: Told = None
-) -> list[Any]:
-    """Return what a function makes of each item, in their order."""
-    return computed([dask.delayed(function, pure=False)(item) for item in items], client, told)
-
-
 class _Counted(Callback):  # type: ignore[misc]
     """Tells how many tasks are done where Dask's own threads work."""
 

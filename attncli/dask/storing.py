@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
-import numpy as np
+import dask.array as da
 import zarr
+from dask.highlevelgraph import HighLevelGraph
+
+from attncli.dask.blocks import write_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import dask.array as da
 
-
-def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[Any]:
+def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[da.Array]:
     """Return what, once computed, has written lazy arrays into a folder.
 
     Parameters
@@ -25,29 +27,30 @@ def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[
     """
     if not alone:
         zarr.create_group(folder)
-    made = []
-    for name, array in arrays.items():
-        regular = array.rechunk(tuple(sizes[0] for sizes in array.chunks))
-        target = zarr.create_array(
-            folder,
-            name=None if alone else name,
-            shape=array.shape,
-            chunks=tuple(max(1, sizes[0]) for sizes in regular.chunks),
-            dtype=array.dtype,
-            overwrite=alone,
-        )
-        # Each block is a chunk of its own, so that nobody waits for a lock.
-        ones = (1,) * array.ndim
-        made.append(
-            regular.map_blocks(
-                _written, target=target, dtype=bool, chunks=ones, meta=np.empty((0,) * array.ndim)
-            )
-        )
-    return made
+    return [_written(name, array, folder, alone=alone) for name, array in arrays.items()]
 
 
-def _written(block: Any, target: Any, block_info: Any = None) -> Any:
-    """Write a block, and return next to nothing: workers keep no results."""
-    place = block_info[0]["array-location"]
-    target[tuple(slice(*span) for span in place)] = block
-    return np.ones((1,) * block.ndim, bool)
+def _written(name: str, array: da.Array, folder: str, *, alone: bool) -> da.Array:
+    """Return the tasks that write one array, each a chunk of its own: nobody waits for a lock."""
+    size = tuple(max(1, sizes[0]) for sizes in array.chunks)
+    regular = array.rechunk(size)
+    target = zarr.create_array(
+        folder,
+        name=None if alone else name,
+        shape=array.shape,
+        chunks=size,
+        dtype=array.dtype,
+        overwrite=alone,
+    )
+    own = f"written-{regular.name}"
+    tasks = {
+        (own, *place): (
+            write_block,
+            target,
+            [slice(n * step, (n + 1) * step) for n, step in zip(place, size, strict=True)],
+            (regular.name, *place),
+        )
+        for place in product(*map(range, regular.numblocks))
+    }
+    graph = HighLevelGraph.from_collections(own, tasks, [regular])
+    return da.Array(graph, own, tuple((1,) * count for count in regular.numblocks), dtype=bool)

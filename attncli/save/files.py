@@ -78,6 +78,8 @@ def whole_folder(path: str) -> Iterator[str]:
         raise _refusal(path, error) from error
     finally:
         _remove(temporary)
+        # A thread that writes on makes the folder anew; it is removed again at exit.
+        _BEGUN.add(temporary)
 
 
 def is_direct(path: str) -> bool:
