@@ -11,6 +11,8 @@ from referee.plain import Given, draw, softmax
 import attncli
 
 SHAPE = (2, 4, 24, 8)
+# A search that finds nothing tries all: with one head it takes half as long.
+ONE_HEAD = (6, 8)
 _PARTS = ("scale", "causal", "window", "rope", "lengths", "softcap")
 NAMED = [
     case.name
@@ -37,23 +39,22 @@ def report_of(inputs, output, dtype="float32", **options):
     ids=["", "causal", "rope"],
 )
 def test_noise_has_no_name(seed, rules):
-    inputs = draw(seed, *[(1, 2, 12, 8)] * 3)
-    g = Given(inputs)
+    inputs = draw(seed, *[ONE_HEAD] * 3)
     right = attncli.attention(*inputs, **rules, precision="float64").context
-    for noise in (draw(seed + 9, g.q.shape)[0], right * (1 + 0.05 * draw(seed + 8, g.q.shape)[0])):
+    for noise in (draw(seed + 9, ONE_HEAD)[0], right * (1 + 0.05 * draw(seed + 8, ONE_HEAD)[0])):
         assert names_of(report_of(inputs, noise, **rules)) == []
 
 
 def test_weights_that_are_noise_have_no_name():
-    inputs = draw(0, *[(1, 2, 12, 8)] * 3)
-    noise = softmax(draw(7, (1, 2, 12, 12))[0])
+    inputs = draw(0, *[ONE_HEAD] * 3)
+    noise = softmax(draw(7, (6, 6))[0])
     assert names_of(report_of(inputs, {"weights": noise})) == []
 
 
 @pytest.mark.parametrize("number", [0, 0.5, np.nan])
 def test_one_number_everywhere_names_no_mistake(number):
-    inputs = draw(0, *[SHAPE] * 3)
-    report = report_of(inputs, np.full(SHAPE, number), causal=True)
+    inputs = draw(0, *[ONE_HEAD] * 3)
+    report = report_of(inputs, np.full(ONE_HEAD, number), causal=True)
     assert not report.passed
     assert names_of(report) in ([], ["rows_not_written"], ["rows_of_nan"])
 
@@ -91,10 +92,10 @@ def test_nothing_explains_the_weights_of_the_tutorials():
 
 
 def test_two_wrong_numbers_name_no_mistake():
-    inputs = draw(0, *[SHAPE] * 3)
+    inputs = draw(0, *[(2, 6, 8)] * 3)
     wrong = Given(inputs).attend()
-    wrong[1, 2, 3, 5] += 1
-    wrong[0, 1, 4, 2] += 0.5
+    wrong[1, 3, 5] += 1
+    wrong[0, 4, 2] += 0.5
     report = report_of(inputs, wrong)
     assert names_of(report) == []
     assert report.diagnosis.findings
@@ -120,10 +121,10 @@ def test_right_outputs_have_no_diagnosis():
 
 
 @pytest.mark.parametrize(
-    ("place", "words"), [(np.s_[..., 16:, :], "queries 0 to 15"), (np.s_[1], "batch 0")]
+    ("place", "words"), [(np.s_[..., 8:, :], "queries 0 to 7"), (np.s_[1], "batch 0")]
 )
 def test_a_mistake_of_a_part_is_told_of_it(place, words):
-    inputs = draw(0, *[SHAPE] * 3)
+    inputs = draw(0, *[(2, 1, 12, 8)] * 3)
     g = Given(inputs)
     wrong = g.attend(g.tril)
     wrong[place] = g.attend(g.tril, scale=1)[place]
@@ -135,18 +136,18 @@ def test_a_mistake_of_a_part_is_told_of_it(place, words):
 
 
 def test_what_an_explanation_does_not_explain_is_told():
-    inputs = draw(0, *[(1, 2, 190, 8)] * 3)
+    inputs = draw(0, *[(2, 130, 8)] * 3)
     g = Given(inputs)
     wrong = g.attend(scale=1)
-    wrong[0, 1, 100:104] = 1.3 * g.attend()[0, 1, 100:104]
+    wrong[1, 100:103] = 1.3 * g.attend()[1, 100:103]
     (cause,) = report_of(inputs, wrong).diagnosis.explanations
     assert cause.name == "unscaled"
-    assert "head 1" in cause.fails_at
+    assert "batch 1" in cause.fails_at
     assert not cause.right_there
 
 
 def test_each_output_may_have_its_own_explanation():
-    inputs = draw(0, *[SHAPE] * 3)
+    inputs = draw(0, *[ONE_HEAD] * 3)
     g = Given(inputs)
     report = report_of(inputs, {"context": g.attend(), "weights": g.weights(scale=1)})
     assert [verdict.passed for verdict in report.verdicts] == [True, False]
@@ -155,15 +156,15 @@ def test_each_output_may_have_its_own_explanation():
 
 
 def test_an_output_that_nothing_explains_is_told():
-    inputs = draw(0, *[(6, 8)] * 3)
+    inputs = draw(0, *[ONE_HEAD] * 3)
     lse = np.exp(Given(inputs).scores()).sum(-1)
-    report = report_of(inputs, {"lse": lse, "context": draw(1, (6, 8))[0]})
+    report = report_of(inputs, {"lse": lse, "context": draw(1, ONE_HEAD)[0]})
     assert names_of(report) == ["lse_not_logarithm"]
     assert report.diagnosis.unexplained == ("context",)
 
 
 def test_an_output_that_is_right_refutes_explanations_of_another():
-    inputs = draw(0, *[(2, 4, 6, 8)] * 3)
+    inputs = draw(0, *[(2, 6, 8)] * 3)
     g = Given(inputs)
     turned = g.weights().swapaxes(-1, -2)
     alone = report_of(inputs, {"weights": turned})
@@ -235,7 +236,7 @@ def options_of(words):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if at % 12 == 0 else pytest.mark.long)
+        pytest.param(name, marks=() if at % 24 == 0 else pytest.mark.long)
         for at, name in enumerate(NAMED)
     ],
 )
@@ -256,9 +257,8 @@ def test_the_options_make_attncli_do_the_same(name):
 
 def test_identical_calls_give_identical_names():
     case = pair("unscaled+causal_missing")
-    found = [names_of(case.report()) for _ in range(3)]
-    assert found[0]
-    assert found == found[:1] * 3
+    first, again = (names_of(case.report()) for _ in range(2))
+    assert first == again != []
 
 
 def test_without_time_it_is_said_that_more_may_be_found():
