@@ -294,7 +294,7 @@ def test_whatever_else_a_layer_holds_is_not_applied(family, start, more):
     # Modules beside a layer are not part of it.
     others = ["ln.weight", start.rstrip(".") + "_norm.weight", "zzz.weight"]
     (layer,) = find_layers([*others, *whole])
-    assert layer.family == family
+    assert layer.kind.name == family
     assert set(layer.not_applied) == {start + name for name in more}
 
 

@@ -17,7 +17,6 @@ import pytest
 from attncli import load, solve
 from attncli.errors import AttnError, AttnWarning, InputError, UsageError
 from attncli.gather import Finished, Gathered, gather
-from attncli.gather.lists import label_file
 
 if TYPE_CHECKING:
     from process import Run
@@ -122,7 +121,7 @@ def test_label_files_hold_one_label_a_line(problem: Path) -> None:
     found = gathered("q.npy", "k.npy", key_labels="n.txt").arguments["key_labels"]
     assert found == ("the", "cat, black", "", "[pad] ")
     Path("n.txt").write_bytes(b"a\rb\r")
-    assert label_file("n.txt") == ("a", "b")
+    assert gathered("q.npy", "k.npy", tokens="n.txt").arguments["query_labels"] == ("a", "b")
     Path("n.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="expected UTF-8 text; found UTF-16 or UTF-32"):
         gather(["q.npy", "k.npy"], {"tokens": "n.txt"})
@@ -197,7 +196,8 @@ def test_labels_in_a_table_are_its_column(
     path = tmp_path / "t.csv"
     for newline in ("\n", "\r\n", "\r"):
         path.write_bytes(text.replace("\n", newline).encode())
-        assert label_file(str(path)) == labels
+        found = gathered(query=[[1.0]], key=[[1.0]], tokens=str(path))
+        assert found.arguments["query_labels"] == labels
 
 
 # --- anonymous pipes --------------------------------------------------------------------------

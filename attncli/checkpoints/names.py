@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 # Members of a layer that attncli does not apply. If the prefix is that of an attention module, such
 # as attn, all other unknown members count as well.
@@ -43,16 +43,16 @@ class Habit(NamedTuple):
 
     does: str
     give: str
-    known: frozenset[str]
+    known: Collection[str]
 
 
 class Family(NamedTuple):
     """The names of the parts of an attention layer in a family of models; see ``families.toml``."""
 
     name: str
-    weights: tuple[str, ...]
-    biases: tuple[str, ...]
-    outputs: tuple[str, ...] = ()
+    weights: Sequence[str]
+    biases: Sequence[str] = ()
+    outputs: Sequence[str] = ()
     stored: Literal["in, out", "out, in", "by shape"] = "out, in"
     one_head: bool = False
     by_group: bool = False
@@ -79,11 +79,6 @@ class Layer:
     norms: Mapping[str, str] = field(default_factory=dict)
     norm_before: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def family(self) -> str:
-        """The name of the family: ``BERT``, ``Llama``, ``nn.MultiheadAttention``, …."""
-        return self.kind.name
-
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
     """Return the attention layers of a checkpoint in the order of its names."""
@@ -101,29 +96,18 @@ def stored_table(name: str) -> dict[str, Any]:
 
 @cache
 def _families() -> tuple[Family, ...]:
-    """Return the families of ``families.toml``, in its order."""
     table = stored_table("families.toml")
-    habits = {
-        name: Habit(habit["does"], habit["give"], frozenset(habit["known"]))
-        for name, habit in table["habits"].items()
-    }
-    return tuple(_family(entry, habits) for entry in table["family"])
+    habits = {name: Habit(**habit) for name, habit in table["habits"].items()}
+    return tuple(
+        Family(**{**entry, "habit": habits.get(entry.get("habit", ""))})
+        for entry in table["family"]
+    )
 
 
 def another_kind(names: Collection[str]) -> str | None:
     """Return a hint for a kind of attention that attncli cannot make from weights, or None."""
     kinds: dict[str, str] = stored_table("families.toml")["another_kind"]
     return next((kinds[stem] for stem in kinds if any(stem in name for name in names)), None)
-
-
-def _family(entry: Mapping[str, Any], habits: Mapping[str, Habit]) -> Family:
-    weights = tuple(entry["weights"])
-    given = {
-        "biases": tuple(entry.get("biases", map(_bias_of, weights))),
-        "habit": habits.get(entry.get("habit", "")),
-    }
-    lists = {"weights": weights, "outputs": tuple(entry.get("outputs", ()))}
-    return Family(**{**entry, **lists, **given})
 
 
 def _bias_of(weight: str) -> str:
@@ -147,7 +131,7 @@ def _layer(
     family: Family, start: str, output: Mapping[str, str], known: set[str], ordered: list[str]
 ) -> Layer:
     members = dict(_parts("w", start, family.weights))
-    biases = _parts("b", start, family.biases)
+    biases = _parts("b", start, family.biases or [*map(_bias_of, family.weights)])
     # A layer may lack some biases: Whisper's have none for the key.
     members |= {part: name for part, name in biases if name in known}
     members |= output
@@ -195,7 +179,7 @@ def _beginning(prefix: str, ordered: list[str]) -> Iterator[str]:
         yield name
 
 
-def _parts(kind: str, start: str, ends: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _parts(kind: str, start: str, ends: Sequence[str]) -> Iterator[tuple[str, str]]:
     for place, letter in enumerate("qkv"):
         yield kind + letter, start + ends[place if len(ends) > 1 else 0]
 

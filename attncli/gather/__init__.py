@@ -206,8 +206,6 @@ def gather(
         from attncli.gather.embedding import project_arguments  # noqa: PLC0415
 
         project_arguments(gathered, threads=threads)
-    else:
-        reader.advise_on_features()
     return gathered
 
 

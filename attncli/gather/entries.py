@@ -72,7 +72,10 @@ ROWS_ARE = {
     "mask": ("query_labels",),
     "bias": ("query_labels",),
 }
-COLUMNS_ARE = dict.fromkeys(("mask", "bias", "key_padding_mask"), "key_labels")
+COLUMNS_ARE = {
+    **dict.fromkeys(("mask", "bias", "key_padding_mask"), "key_labels"),
+    **dict.fromkeys(("query", "key"), "features"),
+}
 RESULTS = ("schema", *OUTPUTS, *SUMMARIES, *GRADIENTS, *UPSTREAM)
 # Names that may also be written in capitals, as in formulas.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}

@@ -229,8 +229,8 @@ def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
                 f"{file}: the layer holds the frequencies of a rotary embedding: --rope half "
                 f"--rope-frequencies {name} applies them"
             )
-    elif habit is not None and not habit.known & set(arguments):
+    elif habit is not None and arguments.keys().isdisjoint(habit.known):
         warn(
-            f"{file}: models with layers named as in {layer.family} {habit.does}, which no tensor "
-            f"shows: give --config with the model's config.json, or {habit.give}"
+            f"{file}: models with layers named as in {layer.kind.name} {habit.does}, which no "
+            f"tensor shows: give --config with the model's config.json, or {habit.give}"
         )

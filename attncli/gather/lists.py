@@ -24,11 +24,6 @@ _LONGEST = 1000
 _SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
-def label_file(path: str) -> tuple[str, ...]:
-    """Read a file of labels."""
-    return read_words(open_source(path))
-
-
 def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[str, ...]:
     """Return the labels in an option or entry: a list, ``"a,b,c"``, or a file."""
     if isinstance(value, LoadedArray):
@@ -46,7 +41,7 @@ def labels_of(reader: Reader, name: str, value: object, folder: str) -> tuple[st
     meant = "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
     if text == "-" or meant or is_file(path, or_pipe=True):
         reader.note_input(path)
-        return label_file(path)
+        return read_words(open_source(path))
     return tuple(label.strip() for label in text.split(","))
 
 

@@ -29,7 +29,7 @@ from attncli.gather.sources import one_layer
 from attncli.loading import read, read_array, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.numerics.dtypes import BFLOAT16
-from attncli.problem.arguments import MOST_AXES, fewer_axes, flag
+from attncli.problem.arguments import MOST_AXES, fewer_axes, flag, names_of
 from attncli.problem.labels import advise_on_order
 from attncli.problem.posing import pose
 
@@ -86,9 +86,8 @@ class Reader:
     dtype: str | None
     header: str
     gathered: Gathered = field(default_factory=Gathered)
-    # Labels of queries and keys, and names of the columns of query and key, each with its file.
+    # Labels of queries, of keys, and of the columns of query and key, each with its file.
     _found_labels: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    _features: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
 
     def read(self, file: str, skipped: Collection[str] = ()) -> LoadedArray | LoadedMapping:
         """Return the contents of a file; skipped entries cause no errors."""
@@ -177,10 +176,6 @@ class Reader:
             return
         if name in LABELS:
             self.gathered.arguments[name] = labels_of(self, name, value, folder)
-        elif name == "plain":
-            name = "plain" if source is None else f"plain ({source})"
-            held = value.values if isinstance(value, LoadedArray) else value
-            self.gathered.arguments["plain"] = flag(name, held)
         elif name in MODELS:
             if not isinstance(value, str):
                 raise UsageError(f"{name}: expected the name of a file; found something else")
@@ -212,8 +207,6 @@ class Reader:
         one = one_layer(array, self.layer) if layered else array
         self.gathered.arguments[name] = self.values(one)
         self.gathered.sources[name] = one.name
-        if name in ("query", "key") and array.column_labels:
-            self._features[name] = array.column_labels, array.name
         found = [(rows_are, array.row_labels) for rows_are in ROWS_ARE.get(name, ())]
         if name in COLUMNS_ARE:
             found.append((COLUMNS_ARE[name], array.column_labels))
@@ -221,7 +214,7 @@ class Reader:
             self.gathered.value_columns = array.column_labels
         for which, labels in found:
             # The only row of a mask or bias is for every query, so its label names none.
-            if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
+            if labels and (len(labels) > 1 or name in _LAYERED):
                 known, file = self._found_labels.setdefault(which, (labels, array.name))
                 advise_on_order(array.name, labels, file, known)
 
@@ -239,16 +232,10 @@ class Reader:
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
 
-    def advise_on_features(self) -> None:
-        """Warn where query and key name the same columns in another order."""
-        if len(self._features) > 1:
-            (own, file), (known, other) = self._features["key"], self._features["query"]
-            advise_on_order(file, own, other, known)
-
     def settle_scale(self) -> None:
         """Replace plain by scale 1."""
         arguments = self.gathered.arguments
-        if arguments.pop("plain", False):
+        if flag(names_of(self.gathered.sources)("plain"), arguments.pop("plain", False)):
             if "scale" in arguments:
                 raise UsageError("both plain and scale are given", hint="plain is scale 1")
             arguments["scale"] = 1.0

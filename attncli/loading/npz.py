@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import struct
 import weakref
+import zipfile
+import zlib
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,10 +21,10 @@ from attncli.loading.registry import AS_CSV
 from attncli.loading.source import Source, refusals
 
 if TYPE_CHECKING:
-    import zipfile
     from collections.abc import Iterator
 
 _MAX_MEMBERS = 10_000
+_TOO_MANY = f"it lists more than {_MAX_MEMBERS} members"
 # Members of Excel's files, and of LibreOffice's.
 _SPREADSHEETS = {"[Content_Types].xml", "mimetype"}
 # Bytes. zipfile reads the directory at the end of an archive with a single call.
@@ -39,7 +41,8 @@ _STORED, _DEFLATED = 0, 8
 def read(source: Source) -> LoadedMapping:
     """Read the directory of an NPZ file; each member is read when it is asked for."""
     with _damage(source), ExitStack() as files:
-        archive = files.enter_context(_archive(source))
+        stream: Any = files.enter_context(source.open())
+        archive = files.enter_context(zipfile.ZipFile(files.enter_context(_Bounded(stream))))
         names = _member_names(archive, source)
         kept_open = files.pop_all()
 
@@ -71,37 +74,16 @@ class _Bounded(io.BufferedReader):
         bounded = size is not None and 0 <= size <= _DIRECTORY_LIMIT
         data = super().read(size if bounded else _DIRECTORY_LIMIT + 1)
         if len(data) > _DIRECTORY_LIMIT:
-            raise _DirectoryTooLongError
+            raise zipfile.BadZipFile(_TOO_MANY)
         return data
-
-
-class _DirectoryTooLongError(Exception):
-    """The archive has too large a directory."""
-
-
-@contextmanager
-def _archive(source: Source) -> Iterator[zipfile.ZipFile]:
-    import zipfile  # noqa: PLC0415
-
-    with (
-        source.open() as stream,
-        _Bounded(cast("Any", stream)) as bounded,
-        zipfile.ZipFile(bounded) as archive,
-    ):
-        yield archive
 
 
 @contextmanager
 def _damage(source: Source) -> Iterator[None]:
     """Turn errors of zipfile into an `InputError` that names the file."""
-    import zipfile  # noqa: PLC0415
-    import zlib  # noqa: PLC0415
-
     try:
         with refusals(source.name):
             yield
-    except _DirectoryTooLongError as error:
-        raise _too_many(source) from error
     except AttnError:
         raise
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError) as error:
@@ -116,7 +98,7 @@ def _member_names(archive: zipfile.ZipFile, source: Source) -> list[str]:
     if not infos:
         raise InputError(f"{source.name} holds no arrays")
     if len(infos) > _MAX_MEMBERS:
-        raise _too_many(source)
+        raise zipfile.BadZipFile(_TOO_MANY)
     if any(info.filename in _SPREADSHEETS for info in infos):
         sheets = f"{source.name} is a spreadsheet or another document, which is not read"
         raise InputError(sheets, hint=AS_CSV)
@@ -166,7 +148,3 @@ def _elements(stream: Any, header: Header, dtype: np.dtype[Any], name: str) -> n
 
 def _full_name(source: Source, name: str) -> str:
     return f"{source.name}#{printable(name)}"
-
-
-def _too_many(source: Source) -> InputError:
-    return InputError(f"{source.name} lists more than {_MAX_MEMBERS} members")

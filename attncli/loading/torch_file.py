@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,8 +68,6 @@ def read(source: Source) -> Contents:
 
 def _check_archive(source: Source) -> None:
     """Refuse an archive that unpacks to more bytes than the file has."""
-    import zipfile  # noqa: PLC0415
-
     try:
         with source.open() as stream, zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()

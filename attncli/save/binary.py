@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -73,29 +73,20 @@ def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterato
 
     The space on the disk is reserved first. Pipes and devices get the bytes at the end.
     """
-    with whole_file(path) as stream:
-        if is_direct(path):
-            with tempfile.TemporaryFile() as spool:
-                with _mapped(path, spool, shape, dtype) as array:
-                    yield array
-                spool.seek(0)
-                shutil.copyfileobj(spool, stream)
-        else:
-            with _mapped(path, stream, shape, dtype) as array:
-                yield array
-
-
-@contextmanager
-def _mapped(
-    path: str, stream: BinaryIO, shape: tuple[int, ...], dtype: npt.DTypeLike
-) -> Iterator[npt.NDArray[Any]]:
-    header = _npy_header(shape, dtype)
-    stream.write(header)
-    stream.flush()
-    _reserve(path, stream, len(header) + math.prod(shape) * np.dtype(dtype).itemsize)
-    values = np.memmap(stream, dtype, "r+", len(header), shape)
-    yield np.asarray(values)
-    values.flush()
+    direct, header = is_direct(path), _npy_header(shape, dtype)
+    with (
+        whole_file(path) as stream,
+        tempfile.TemporaryFile() if direct else nullcontext(stream) as file,
+    ):
+        file.write(header)
+        file.flush()
+        _reserve(path, file, len(header) + math.prod(shape) * np.dtype(dtype).itemsize)
+        values = np.memmap(file, dtype, "r+", len(header), shape)
+        yield np.asarray(values)
+        values.flush()
+        if direct:
+            file.seek(0)
+            shutil.copyfileobj(file, stream)
 
 
 def _reserve(path: str, stream: BinaryIO, size: int) -> None:

@@ -54,8 +54,8 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # A failed write has no file name. An error with one comes from reading, in the caller.
-        if error.filename is not None:
+        # A failed write has no file name. An error with another comes from reading, in the caller.
+        if error.filename not in (None, path):
             raise
         raise _refusal(path, error) from error
 
@@ -209,11 +209,8 @@ def _own_descriptor(path: str) -> int | None:
 @contextmanager
 def _direct(path: str) -> Iterator[BinaryIO]:
     descriptor = _own_descriptor(path)
-    try:
-        # A duplicate shares the position in the file, so earlier output is not overwritten.
-        opened = os.open(path, os.O_WRONLY | _BINARY) if descriptor is None else os.dup(descriptor)
-    except OSError as error:
-        raise _refusal(path, error) from error
+    # A duplicate shares the position in the file, so earlier output is not overwritten.
+    opened = os.open(path, os.O_WRONLY | _BINARY) if descriptor is None else os.dup(descriptor)
     with os.fdopen(opened, "wb") as stream:
         yield stream
 
@@ -234,7 +231,10 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
             # Without this, a crash of the machine could leave an empty file under the new name.
             os.fsync(stream.fileno())
         # The file is closed now, as Windows demands of a file to move.
-        _move(path, temporary, target)
+        try:
+            temporary.replace(target)
+        except OSError as error:
+            raise _refusal(path, error) from error
     finally:
         _remove(temporary)
 
@@ -281,13 +281,6 @@ def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _move(path: str, temporary: Path, target: Path) -> None:
-    try:
-        temporary.replace(target)
-    except OSError as error:
-        raise _refusal(path, error) from error
 
 
 def _refusal(path: str, error: OSError) -> OutputError:

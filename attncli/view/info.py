@@ -139,7 +139,7 @@ def _layer_lines(info: LayerInfo) -> Iterator[RenderableType]:
     made = f"query {widths.query}, key {widths.key}, value {widths.value}"
     if widths.joint is not None:
         made = f"query, key and value together {widths.joint} (give --heads)"
-    text = f"names as in {info.layer.family}; widths: X {widths.embedding}, {made}, {output}"
+    text = f"names as in {info.layer.kind.name}; widths: X {widths.embedding}, {made}, {output}"
     yield _indented(text, "dim")
     if info.layer.not_applied:
         names = ", ".join(map(printable, info.layer.not_applied))
@@ -174,7 +174,7 @@ def _member_dict(member: Member) -> dict[str, Any]:
 def _layer_dict(info: LayerInfo) -> dict[str, Any]:
     return {
         "checkpoint": info.argument,
-        "family": info.layer.family,
+        "family": info.layer.kind.name,
         "members": dict(info.layer.members),
         "not_applied": list(info.layer.not_applied),
         "widths": None if info.widths is None else asdict(info.widths),
