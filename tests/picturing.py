@@ -53,12 +53,12 @@ def make_picture(
     """Return a picture of queries and keys."""
     rows, columns = shape or panels[0].values.shape
     down, across = (labels and tuple(labels) for labels in (query_labels, key_labels))
-    own = {name: others.pop(name) for name in ("group", "scale_names") if name in others}
+    group = others.pop("group", None)
     axes = (
         Axis("Queries", rows, row_start, whole[0] or rows, down, block[0]),
         Axis("Keys", columns, column_start, whole[1] or columns, across, block[1]),
     )
-    return pictures.make_picture(panels, axes, Look(**others), **own)
+    return pictures.make_picture(panels, axes, Look(**others), group=group)
 
 
 def looking(picture: Picture, **looks: Any) -> Picture:

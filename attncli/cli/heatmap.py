@@ -301,16 +301,13 @@ def _picture(
         refuse_without_heads(maps.axes)
     with progress_bar(quiet=options.quiet) as progress:
         drawn = Mean(maps) if options.average_heads else maps
-        if second is not None:
+        if options.shape is not None:
+            drawn = PatchMaps(drawn, options.query_of(maps), options.shape)
+        if second is None:
+            picture = picture_of(drawn, look, picked, progress)
+        else:
             than = str(options.minus).rpartition("/")[2]
             picture = difference_picture(Difference(maps, second), look, picked, than, progress)
-        elif options.shape is None:
-            picture = picture_of(drawn, look, picked, progress=progress)
-        else:
-            laid = PatchMaps(drawn, options.query_of(maps), options.shape)
-            picture = picture_of(
-                laid, look, picked, across="Columns", down="Rows", remarks=laid.remarks
-            )
     if isinstance(maps, Computed):
         if maps.fully_masked:
             warn(fully_masked_advice(maps.problem, maps.fully_masked))

@@ -136,44 +136,35 @@ def progress_bar(
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar(words, counted=counted)
+    shown: list[Progress] = []
+    timer = threading.Timer(_PATIENCE, lambda: shown.append(_started(words, counted=counted)))
+    timer.daemon = True
+    timer.start()
+
+    def update(done: int, total: int) -> None:
+        for bar in shown:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
     try:
-        yield bar.update
+        yield update
     finally:
-        bar.close()
+        timer.cancel()
+        timer.join()
+        for bar in shown:
+            bar.stop()
 
 
-class _Bar:
-    def __init__(self, words: str, *, counted: bool) -> None:
-        self._words, self._counted = words, counted
-        self._progress: Progress | None = None
-        self._timer = threading.Timer(_PATIENCE, self._open)
-        self._timer.daemon = True
-        self._timer.start()
+def _started(words: str, *, counted: bool) -> Progress:
+    from rich import progress as rich
+    from rich.console import Console
 
-    def _open(self) -> None:
-        from rich import progress as rich
-        from rich.console import Console
-
-        counted = rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn()
-        columns = counted if self._counted else (rich.SpinnerColumn(), rich.TimeElapsedColumn())
-        words, screen = rich.TextColumn("{task.description}"), Console(file=sys.stderr)
-        progress = rich.Progress(words, *columns, console=screen, transient=True)
-        progress.add_task(self._words, total=None)
-        progress.start()
-        self._progress = progress
-
-    def update(self, done: int, total: int) -> None:
-        """Show how much is done."""
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=done, total=total)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        self._timer.cancel()
-        self._timer.join()
-        if self._progress is not None:
-            self._progress.stop()
+    bar = rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn()
+    columns = bar if counted else (rich.SpinnerColumn(), rich.TimeElapsedColumn())
+    told, screen = rich.TextColumn("{task.description}"), Console(file=sys.stderr)
+    progress = rich.Progress(told, *columns, console=screen, transient=True)
+    progress.add_task(words, total=None)
+    progress.start()
+    return progress
 
 
 def is_terminal() -> bool:

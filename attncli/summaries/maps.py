@@ -62,6 +62,10 @@ class Maps:
     ``"b"``, ``"h"`` or ``"bh"``. The labels are those of queries and of keys.
     """
 
+    # What rows and columns are, and remarks about them.
+    names: tuple[str, str] = ("Queries", "Keys")
+    remarks: tuple[str, ...] = ()
+
     def __init__(
         self,
         shape: tuple[int, ...],

@@ -33,6 +33,8 @@ def first_patch(keys: int, grid: Grid) -> int:
 class PatchMaps(Maps):
     """The weights of one query of other maps, laid out row by row in a grid of patches."""
 
+    names = "Rows", "Columns"
+
     def __init__(self, maps: Maps, query: int, grid: Grid) -> None:
         super().__init__((*maps.shape[:2], *grid), maps.axes, (None, None), maps.dtype)
         self.first = first_patch(maps.shape[3], grid)

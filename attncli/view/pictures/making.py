@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from attncli.errors.text import places as place_names
+from attncli.errors.text import printable
 from attncli.numerics.indices import EVERYTHING, Picked
 from attncli.view.labels import shorten
 from attncli.view.pictures.picture import Axis, Look, Picture, make_picture
@@ -15,7 +16,7 @@ from attncli.view.pictures.pooling import Pooler, block_size
 from attncli.view.pictures.sizes import cell_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from attncli.summaries.maps import Difference, Maps
     from attncli.view.pictures.picture import Panel
@@ -33,11 +34,6 @@ def picture_of(
     maps: Maps,
     look: Look,
     picked: Picked = EVERYTHING,
-    *,
-    across: str = "Keys",
-    down: str = "Queries",
-    remarks: Sequence[str] = (),
-    scale_names: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Picture:
     """Pool the maps while they come, some rows at a time, and put them on one colour scale.
@@ -47,12 +43,13 @@ def picture_of(
     """
     batches, heads, queries, keys = maps.shape
     spans = look.rows or (0, queries), look.columns or (0, keys)
-    rows = _axis(down, spans[0], queries, maps.labels[0])
-    columns = _axis(across, spans[1], keys, maps.labels[1])
-    together, remark = rows.count == 1 and heads > 1, None
+    rows = _axis(maps.names[0], spans[0], queries, maps.labels[0])
+    columns = _axis(maps.names[1], spans[1], keys, maps.labels[1])
+    together, remarks = rows.count == 1 and heads > 1, maps.remarks
     if together:
         numbers = tuple(str(picked.place(None, head)[1]) for head in range(heads))
-        remark = rows.part if rows.labels else rows.note
+        if told := rows.part if rows.labels else rows.note:
+            remarks = told, *remarks
         rows = Axis("Heads", heads, labels=numbers if picked.head else None)
     count = batches if together else batches * heads
     group = heads if batches > 1 and heads > 1 and not together else None
@@ -62,14 +59,7 @@ def picture_of(
         replace(columns, block=block_size(columns.count, limit[1])),
     )
     panels = _panels(maps, axes, look, spans, picked, progress, together=together)
-    return make_picture(
-        panels,
-        axes,
-        look,
-        group=group,
-        remarks=[*([remark] if remark else []), *remarks],
-        scale_names=scale_names,
-    )
+    return make_picture(panels, axes, look, group=group, remarks=remarks)
 
 
 def _axis(name: str, span: Span, whole: int, labels: tuple[str, ...] | None) -> Axis:
@@ -120,10 +110,11 @@ def difference_picture(
     progress: Callable[[int, int], None] | None = None,
 ) -> Picture:
     """Return the picture of a difference; `than` is the name of what was subtracted."""
-    name = shorten(than, _LONGEST_NAME)
+    name = shorten(printable(than), _LONGEST_NAME)
     names = f"above 0: more than in {name}", "above 0: more"
-    look = replace(look, what="difference")
-    picture = picture_of(maps, look, picked, scale_names=names, progress=progress)
+    picture = picture_of(
+        maps, replace(look, what="difference", scale_names=names), picked, progress
+    )
     largest, rounding = picture.largest, _UNITS * maps.eps
     if largest > rounding:
         return picture

@@ -45,6 +45,7 @@ class Look:
     math: bool = False  # ``$…$`` in titles and labels is a formula
     image: npt.NDArray[np.uint8] | None = None  # (height, width, 3), behind the cells of a figure
     smooth: bool = False  # over an image, colours run from the middle of a cell to the next
+    scale_names: tuple[str, ...] = ()  # of the colour scale, the longest first; empty for usual
 
     @property
     def signed(self) -> bool:
@@ -109,7 +110,12 @@ class Picture:
     vmax: float
     group: int | None  # this many panels in a row are the heads of one batch entry
     remarks: tuple[str, ...]  # more notes about the cells
-    scale_names: tuple[str, ...]  # the name of the colour scale, and shorter names
+
+    @property
+    def scale_names(self) -> tuple[str, ...]:
+        """The name of the colour scale, and shorter names."""
+        own = self.look.what.removesuffix("s")
+        return self.look.scale_names or ((f"{own} (log scale)", own) if self.look.log else (own,))
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -195,19 +201,15 @@ def make_picture(
     look: Look,
     *,
     group: int | None = None,
-    remarks: Sequence[str] = (),
-    scale_names: Sequence[str] = (),
+    remarks: tuple[str, ...] = (),
 ) -> Picture:
     """Put panels on one colour scale, and escape control characters in their labels."""
-    own = look.what.removesuffix("s")
-    names = scale_names or ([f"{own} (log scale)", own] if look.log else [own])
     if look.title is not None:
         look = replace(look, title="\n".join(map(printable, look.title.splitlines())))
     rows, columns = (
         replace(axis, labels=axis.labels and tuple(map(label_text, axis.labels))) for axis in axes
     )
-    told, called = (tuple(map(printable, texts)) for texts in (remarks, names))
-    return scaled(Picture(tuple(panels), look, rows, columns, 0.0, 1.0, group, told, called))
+    return scaled(Picture(tuple(panels), look, rows, columns, 0.0, 1.0, group, remarks))
 
 
 def scaled(picture: Picture) -> Picture:

@@ -35,9 +35,10 @@ def report_picture(report: CheckReport, problem: Problem, name: str) -> tuple[Pi
         annotate = False
     across, labels = _axes(name, problem)
     maps = Given(difference, labels=labels, hidden=hidden)
-    look = Look("difference", title=title, vmax=end, annotate=annotate)
+    maps.names = "Queries", across
     names = "above 0: more than in the answer", "above 0: more"
-    return picture_of(maps, look, across=across, scale_names=names), strange
+    look = Look("difference", title=title, vmax=end, annotate=annotate, scale_names=names)
+    return picture_of(maps, look), strange
 
 
 def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
