@@ -224,7 +224,7 @@ class HeatmapOptions(AverageOptions, MergeOptions, ClusterOptions):
 
     def on_page(self, keys: int) -> Patches | None:
         """Return the patches of the keys, as a page takes them."""
-        from attncli.summaries.patches import first_patch
+        from attncli.summaries.maps import first_patch
         from attncli.view.page import Patches, image_address
 
         if self.shape is None:
@@ -293,8 +293,7 @@ def _picture(
     from attncli.engine.averaging import refuse_without_heads
     from attncli.errors import warn
     from attncli.problem.advice import fully_masked_advice
-    from attncli.summaries.maps import SINK_NOTE, Computed, Difference, Mean
-    from attncli.summaries.patches import PatchMaps
+    from attncli.summaries.maps import SINK_NOTE, Computed, Difference, Mean, PatchMaps
     from attncli.view.pictures.making import difference_picture, picture_of
 
     if options.average_heads:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.options import ONES
 from attncli.cli.terminal import note, piped_in
-from attncli.errors import UsageError
+from attncli.errors import ShapeError, UsageError
 from attncli.errors.names import GRADIENTS, UPSTREAM
 from attncli.numerics.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
     import numpy.typing as npt
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from attncli.gather import Finished, Gathered
     from attncli.problem.problem import Problem
     from attncli.summaries.maps import Computed, Given
+    from attncli.summaries.words import Words
+
+_OF_WORDS = "subwords joined (summed over keys, averaged over queries)"
 
 
 class Asked(NamedTuple):
@@ -172,11 +175,53 @@ def _unpicked(options: MergeOptions) -> MergeOptions:
 
 
 def _joined(asked: Asked | Finished, options: MergeOptions) -> Asked | Finished:
-    if options.merge is None:
-        return asked
-    from attncli.cli.merging import merged
+    return asked if options.merge is None else _merged(asked, options)
 
-    return merged(asked, options)
+
+def _merged(asked: Asked | Finished, options: MergeOptions) -> Finished:
+    """Return the weights between words, after --merge, as finished weights."""
+    from attncli.summaries.words import merged_hidden, merged_weights
+
+    asked = computed(asked, options)
+    weights, hidden = asked.checked("weights", EVERYTHING), asked.hidden_cells(EVERYTHING)
+    groups, file = _groups(options), [] if options.merge == "words" else [str(options.merge)]
+    queries = _words("queries", asked.query_labels, weights.shape[-2], groups)
+    keys = _words("keys", asked.key_labels, weights.shape[-1], groups)
+    shape = *asked.values.shape[:-2], len(queries.names), len(keys.names)
+    gone = None if hidden is None else merged_hidden(hidden, queries, keys).reshape(shape)
+    return asked._replace(
+        values=merged_weights(weights, queries, keys).reshape(shape),
+        name=f"{asked.name}, by words",
+        inputs=(*asked.inputs, *file),
+        query_labels=queries.names,
+        key_labels=keys.names,
+        hidden=gone,
+        remark=", ".join(filter(None, (asked.remark, _OF_WORDS))),
+    )
+
+
+def _groups(options: MergeOptions) -> Sequence[str] | None:
+    """Return the groups of ``--merge FILE``; None for ``--merge words``."""
+    from attncli.loading.source import open_source
+    from attncli.loading.words import read_words
+
+    if options.merge == "words":
+        return None
+    return read_words(open_source(str(options.merge)))
+
+
+def _words(
+    what: str, labels: Sequence[str] | None, count: int, groups: Sequence[str] | None
+) -> Words:
+    from attncli.summaries.words import words_of
+
+    if groups is not None and len(groups) != count:
+        raise ShapeError(f"--merge: expected {count} groups, one a token; found {len(groups)}")
+    if labels is None:
+        raise UsageError(
+            f"--merge: the {what} have no names", hint="give --tokens, one subword for each"
+        )
+    return words_of(labels, groups)
 
 
 def _each_layer(options: QuestionOptions) -> Iterator[tuple[int, str, Asked | Finished]]:
@@ -191,7 +236,6 @@ def _each_layer(options: QuestionOptions) -> Iterator[tuple[int, str, Asked | Fi
 def _rolled(options: MergeOptions) -> Finished:
     import numpy as np
 
-    from attncli.numerics.indices import EVERYTHING
     from attncli.summaries.rollout import rollout
 
     layers: list[Finished] = []

@@ -5,12 +5,14 @@ A map of L queries and S keys is never held whole unless it was given whole.
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.engine import attend
+from attncli.errors import ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = npt.NDArray[Any]
 Bools: TypeAlias = npt.NDArray[np.bool_]
-# The first row, and the row after the last.
-Span: TypeAlias = tuple[int, int]
+# Two whole numbers: the first row and the row after the last, or rows and columns.
+Pair: TypeAlias = tuple[int, int]
 Labels: TypeAlias = tuple[str, ...] | None
 
 # Most cells of the rows that are held at a time: 16 MB in float64.
@@ -85,11 +87,11 @@ class Maps:
         """Return the position of query 0 among the keys."""
         return max(0, self.shape[3] - self.shape[2])
 
-    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+    def rows(self, batch: int, head: int, span: Pair) -> Iterator[Rows]:
         """Yield some rows of one map."""
         raise NotImplementedError
 
-    def _spans(self, span: Span) -> Iterator[Span]:
+    def _spans(self, span: Pair) -> Iterator[Pair]:
         step = max(1, _CELLS // self.shape[3])
         for start in range(*span, step):
             yield start, min(start + step, span[1])
@@ -114,7 +116,7 @@ class Computed(Maps):
         """Return the position of query 0 among the keys."""
         return self.problem.visible.offset(batch)
 
-    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+    def rows(self, batch: int, head: int, span: Pair) -> Iterator[Rows]:
         """Yield some rows of one map."""
         for some in self._spans(span):
             part = self.problem.select(batch=batch, head=head, rows=some)
@@ -157,7 +159,7 @@ class Given(Maps):
         mean = self.values.mean(axis=1, keepdims=True)
         return Given(mean, self.axes.replace("h", ""), self.labels, hidden)
 
-    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+    def rows(self, batch: int, head: int, span: Pair) -> Iterator[Rows]:
         """Yield some rows of one map."""
         for start, stop in self._spans(span):
             part = batch, head, slice(start, stop)
@@ -172,7 +174,7 @@ class Mean(Maps):
         super().__init__((batch, 1, *rest), maps.axes.replace("h", ""), maps.labels, maps.dtype)
         self._maps = maps
 
-    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+    def rows(self, batch: int, head: int, span: Pair) -> Iterator[Rows]:
         """Yield some rows of the mean, adding up one head at a time."""
         for some in self._spans(span):
             total, hidden = _same_rows(self._maps, batch, head, some)
@@ -194,7 +196,7 @@ class Difference(Maps):
         self._first, self._second = first, second
         self.eps = max(float(np.finfo(maps.dtype).eps) for maps in (first, second))
 
-    def rows(self, batch: int, head: int, span: Span) -> Iterator[Rows]:
+    def rows(self, batch: int, head: int, span: Pair) -> Iterator[Rows]:
         """Yield some rows of one difference."""
         for some in self._spans(span):
             values, hidden = _same_rows(self._first, batch, head, some)
@@ -203,6 +205,43 @@ class Difference(Maps):
             yield Rows(some[0], difference, unseen)
 
 
-def _same_rows(maps: Maps, batch: int, head: int, span: Span) -> tuple[Array, Bools | None]:
+class PatchMaps(Maps):
+    """The weights of one query of other maps, laid out row by row in a grid of patches."""
+
+    names = "Rows", "Columns"
+
+    def __init__(self, maps: Maps, query: int, grid: Pair) -> None:
+        super().__init__((*maps.shape[:2], *grid), maps.axes, (None, None), maps.dtype)
+        self.first = first_patch(maps.shape[3], grid)
+        self.remarks = ("key 0, the class token, is left out",) if self.first else ()
+        self._maps, self._query, self._grid = maps, query, grid
+
+    def rows(self, batch: int, head: int, span: Pair) -> Iterator[Rows]:
+        """Yield some rows of the grid."""
+        (found,) = self._maps.rows(batch, head, (self._query, self._query + 1))
+        yield Rows(
+            span[0],
+            self._laid(found.values)[slice(*span)],
+            None if found.hidden is None else self._laid(found.hidden)[slice(*span)],
+        )
+
+    def _laid(self, row: Array) -> Array:
+        return row[0, self.first :].reshape(self._grid)
+
+
+def first_patch(keys: int, grid: Pair) -> int:
+    """Return the key of the first patch: 1 where a class token comes before the patches, else 0."""
+    count = grid[0] * grid[1]
+    if keys - count in (0, 1):
+        return keys - count
+    sides = [isqrt(n) for n in (keys, keys - 1) if n > 0 and isqrt(n) ** 2 == n]
+    raise ShapeError(
+        f"--grid: {grid[0]} x {grid[1]} needs {count} keys, or {count + 1} with a class token; "
+        f"found {keys}",
+        hint=f"--grid {sides[0]}x{sides[0]} would fit" if sides else None,
+    )
+
+
+def _same_rows(maps: Maps, batch: int, head: int, span: Pair) -> tuple[Array, Bools | None]:
     (rows,) = maps.rows(batch, head, span)
     return rows.values, rows.hidden
