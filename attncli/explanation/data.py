@@ -13,7 +13,6 @@ from attncli.numerics.positions import rotation_angles
 
 if TYPE_CHECKING:
     from attncli.errors.names import Score
-    from attncli.explanation.reasons import Reason
     from attncli.problem.problem import Rope
 
 Array = npt.NDArray[Any]
@@ -55,6 +54,14 @@ class OutputShare:
     bias: Array | None  # (out,)
     heads: int  # the number of heads; their shares and the bias add up to the output
     share: npt.NDArray[np.float64]  # (out,)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A rule that hides a key (an option's name, or ``bias`` where -inf is added), and why."""
+
+    rule: str
+    words: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

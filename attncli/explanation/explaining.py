@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from attncli.errors.calling import by_known_names
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
-from attncli.explanation.reasons import why
-from attncli.explanation.row import QueryRow, made_query
+from attncli.explanation.row import QueryRow, made_query, why
 from attncli.numerics.dtypes import dtype_name, widen
 from attncli.numerics.indices import index_of, indices_of
 from attncli.problem.arguments import positive_int, thread_count

@@ -1,4 +1,4 @@
-"""The whole row of one query, solved, and how the query was made from its embedding."""
+"""The whole row of one query, solved; why it does not see a key; how the query was made."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from attncli.engine.operands import prepare, rotated
 from attncli.engine.plan import suits_formula
 from attncli.errors import DataError
 from attncli.errors.names import OUTPUTS
-from attncli.explanation.data import QueryMade, QueryNorm
-from attncli.explanation.reasons import hidden_by
+from attncli.explanation.data import QueryMade, QueryNorm, Reason
 from attncli.numerics.dtypes import widen
 from attncli.numerics.positions import sinusoidal
 from attncli.problem.norms import root_mean_square
@@ -24,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.problem.problem import Problem
+    from attncli.problem.visibility import Visibility
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
@@ -58,7 +59,7 @@ class QueryRow:
         if problem.bias is not None:
             row = widen(problem.bias[0, 0, 0], problem.dtype)
             self.bias = np.broadcast_to(row, self.scores.shape)
-        self.hidden_by = hidden_by(problem.visible, self.bias)
+        self.hidden_by = _hidden_by(problem.visible, self.bias)
         slopes, sinks = problem.alibi_slopes, problem.sinks
         self.slope = None if slopes is None else float(slopes[0])
         self.sink = None if sinks is None else float(sinks[0])
@@ -79,6 +80,45 @@ def _solved(problem: Problem, place: tuple[int, int, int], threads: int | None) 
             array = problem.layout.split(array, problem.shape[1], name)
         found[name] = array.reshape(*problem.shape[:3], -1)[place]
     return found
+
+
+def _hidden_by(visible: Visibility, bias: Array) -> dict[str, Bools]:
+    """Return which keys each rule hides from the one query of a problem, (S,)."""
+    rules = visible.hidden_by(0, 0, (0, 1), (0, visible.keys))
+    found = {rule: np.broadcast_to(hidden[0], bias.shape) for rule, hidden in rules}
+    return found | {"bias": bias == -np.inf}
+
+
+def why(rule: str, visible: Visibility, query: int, key: int) -> Reason:
+    """Return why a rule hides a key from the one query of a problem."""
+    position = visible.offset(0)
+    where = f"position {position}"
+    if position != query:
+        where += f" (query {query} + offset {position - query})"
+    match rule:
+        case "mask":
+            words = f"it does not let query {query} attend to key {key}"
+        case "key_padding_mask":
+            words = f"it marks key {key} as padding"
+        case "kv_lengths":
+            valid = visible.length(0)
+            words = f"key {key} is padding: only the first {valid} of the keys are valid"
+        case "query_lengths":
+            words = f"query {query} is padding: it sees no key at all"
+        case "causal":
+            words = f"key {key} comes after {where}"
+        case "window":
+            left, right = visible.window or (None, None)
+            reach, side = (left, "left") if key < position else (right, "right")
+            apart = abs(position - key)
+            words = f"key {key} is {apart} to the {side} of {where}, at most {reach}"
+        case "segment_ids":
+            segments: Any = visible.segment_ids
+            own, other = segments.queries[0, 0], segments.keys[0, key]
+            words = f"query {query} belongs to segment {own}, and key {key} to segment {other}"
+        case _:
+            words = "-inf is added to the score"
+    return Reason(rule, words)
 
 
 def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryMade | None:
