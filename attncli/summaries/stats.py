@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,67 +48,48 @@ def statistics(maps: Maps, *, progress: Progress | None = None) -> tuple[HeadSta
     found = []
     done = 0
     for batch, head in np.ndindex(batches, heads):
-        sums = _Sums(maps.offset(batch))
+        sums: dict[str, float] = {}
+        largest = 0.0
         for rows in maps.rows(batch, head, (0, queries)):
-            sums.add(rows)
+            for name, total in _totals(rows, maps.offset(batch)).items():
+                sums[name] = sums.get(name, 0) + total
+            largest = max(largest, float(rows.values.max()))
             done += len(rows.values)
             if progress is not None:
                 progress(done, batches * heads * queries)
-        found.append(sums.finished(*maps.place(batch, head)))
+        found.append(_means(sums, largest, *maps.place(batch, head)))
     return tuple(found)
 
 
-@dataclass(eq=False)
-class _Sums:
-    """Sums over the queries so far; `offset` is the position of query 0 among the keys."""
+def _means(
+    sums: dict[str, float], largest: float, batch: int | None, head: int | None
+) -> HeadStats:
+    def mean(name: str, of: str) -> float | None:
+        return sums[name] / sums[of] if sums[of] else None
 
-    offset: int
-    queries: int = 0
-    left_out: int = 0
-    cells: int = 0
-    small: int = 0
-    largest: float = 0.0
-    totals: dict[str, float] = field(default_factory=dict)
-
-    def add(self, rows: Rows) -> None:
-        """Add some rows; a query that sees no key has weights of 0, which add nothing."""
-        weights = np.maximum(rows.values, 0)  # rounding may leave finished weights below 0
-        seen = rows.order > -np.inf
-        seeing = int(np.count_nonzero(seen.any(axis=1)))
-        self.queries += seeing
-        self.left_out += len(weights) - seeing
-        self.cells += int(np.count_nonzero(seen))
-        self.small += int(np.count_nonzero(seen & (weights < NEGLIGIBLE)))
-        self.largest = max(self.largest, float(weights.max()))
-        for name, total in _row_totals(weights, rows.start + self.offset).items():
-            self.totals[name] = self.totals.get(name, 0.0) + total
-
-    def finished(self, batch: int | None, head: int | None) -> HeadStats:
-        """Turn the sums into means."""
-
-        def mean(name: str, of: float) -> float | None:
-            return self.totals[name] / of if of else None
-
-        entropy = mean("entropy", self.queries)
-        return HeadStats(
-            batch=batch,
-            head=head,
-            queries=self.queries,
-            left_out=self.left_out,
-            entropy=entropy,
-            effective_keys=None if entropy is None else math.exp(entropy),
-            largest=self.largest if self.queries else None,
-            first_key=mean("first_key", self.queries),
-            diagonal=mean("diagonal", self.queries),
-            distance=mean("distance", self.totals["weight"]),
-            negligible=self.small / self.cells if self.cells else None,
-        )
+    entropy = mean("entropy", "queries")
+    return HeadStats(
+        batch=batch,
+        head=head,
+        queries=int(sums["queries"]),
+        left_out=int(sums["left_out"]),
+        entropy=entropy,
+        effective_keys=None if entropy is None else math.exp(entropy),
+        largest=largest if sums["queries"] else None,
+        first_key=mean("first_key", "queries"),
+        diagonal=mean("diagonal", "queries"),
+        distance=mean("distance", "weight"),
+        negligible=mean("negligible", "cells"),
+    )
 
 
-def _row_totals(weights: Array, first: int) -> dict[str, float]:
-    """Return sums over rows; `first` is the position of the first query among the keys."""
-    rows, keys = weights.shape
-    position = np.arange(first, first + rows)
+def _totals(rows: Rows, offset: int) -> dict[str, float]:
+    """Return sums over rows; a query that sees no key has weights of 0, which add nothing."""
+    weights = np.maximum(rows.values, 0)  # rounding may leave finished weights below 0
+    seen = rows.order > -np.inf
+    seeing = int(np.count_nonzero(seen.any(axis=1)))
+    keys = weights.shape[1]
+    position = np.arange(len(weights)) + rows.start + offset
     # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.
     logs = np.log(weights + (weights == 0), dtype=np.float64)
     sums = weights.sum(axis=1, dtype=np.float64)
@@ -118,6 +99,10 @@ def _row_totals(weights: Array, first: int) -> dict[str, float]:
     inside = np.flatnonzero((position >= 0) & (position < keys))
     distance = np.abs(np.subtract.outer(position, np.arange(keys)))
     return {
+        "queries": seeing,
+        "left_out": len(weights) - seeing,
+        "cells": int(np.count_nonzero(seen)),
+        "negligible": int(np.count_nonzero(seen & (weights < NEGLIGIBLE))),
         "entropy": float(of_rows.sum()),
         "first_key": float(weights[:, 0].sum(dtype=np.float64)),
         "diagonal": float(weights[inside, position[inside]].sum(dtype=np.float64)),
