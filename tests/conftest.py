@@ -33,6 +33,19 @@ if sys.platform == "win32":
     collect_ignore = [f"{name}.py" for name in POSIX.split()]
 
 
+# All tests of these files have the mark, and what they import takes seconds.
+WHOLE = {
+    "torch": {"test_capture.py", "test_gradients_autograd.py"},
+    "dask": {"test_cluster.py", "test_dask.py", "test_zarr.py"},
+}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which the run leaves out every test."""
+    left_out = [name for name in WHOLE if f"not {name}" in config.getoption("markexpr")]
+    return any(collection_path.name in WHOLE[name] for name in left_out) or None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread() -> Iterator[None]:
     """Let the formulas that tests compare with use one core: each has a test running on it."""

@@ -108,13 +108,15 @@ def known_by(room: str) -> frozenset[str]:
 
 
 # `__init__` hands out what others make, when it is asked for; its constants are for anybody.
-GRAPH = {room: known_by(room) & ROOMS - {"__init__"} for room in ROOMS - {"__init__"}}
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    return {room: known_by(room) & ROOMS - {"__init__"} for room in ROOMS - {"__init__"}}
 
 
 def test_rooms_and_floors_are_few_and_nothing_flows_back() -> None:
     floors: dict[str, int] = {}
-    for room in TopologicalSorter(GRAPH).static_order():  # raises on a circle
-        floors[room] = 1 + max((floors[other] for other in GRAPH[room]), default=0)
+    for room in TopologicalSorter(graph()).static_order():  # raises on a circle
+        floors[room] = 1 + max((floors[other] for other in graph()[room]), default=0)
     assert len(ROOMS) <= MOST_ROOMS, sorted(ROOMS)
     assert max(floors.values()) <= MOST_FLOORS, floors
 
@@ -130,7 +132,7 @@ def test_a_room_does_without(room: str) -> None:
     reached, new = set(), {room}
     while new:
         reached |= new
-        new = {name for one in new & GRAPH.keys() for name in known_by(one)} - reached
+        new = {name for one in new & graph().keys() for name in known_by(one)} - reached
     assert not reached & NEVER[room]
 
 
@@ -139,8 +141,12 @@ def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
     assert outside - set(sys.stdlib_module_names) <= DEPENDENCIES | OPTIONAL
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_keeps_the_habits(path: Path) -> None:
+def test_every_module_keeps_the_habits() -> None:
+    for path in FILES:
+        see_habits(path)
+
+
+def see_habits(path: Path) -> None:
     room, nodes = room_of(path), [*ast.walk(tree(path))]
     early = {one.room for one in imported(path) if not one.lazy}
     assert not early & LAZY or room in {"capture", "dask"}, "imported at the top, needed seldom"

@@ -70,7 +70,7 @@ def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
     assert told(*files(64))[1] == ""
 
 
-@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+@pytest.mark.parametrize("quiet", long_but([[], ["--quiet"]], []))
 def test_a_terminal_shows_that_a_mistake_is_looked_for(files, tmp_path, quiet):
     # A search that lasts two seconds also on a quick machine: a bar opens after one.
     noise = np.random.default_rng(1).standard_normal((4000, 8)).astype(np.float32)

@@ -22,8 +22,13 @@ from attncli.cli.commands import COMMANDS
 PAGES = docs.pages()
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 NAMES = {page: str(page.relative_to(docs.ROOT)) for page in PAGES}
+# The pictures of the gallery are large, and the README and the guides draw of every kind.
 BLOCKS = [
-    pytest.param(block, id=f"{NAMES[page]}: {block[:40].strip()}")
+    pytest.param(
+        block,
+        id=f"{NAMES[page]}: {block[:40].strip()}",
+        marks=[pytest.mark.long] * (page.stem == "gallery" and "$ attncli heatmap" in block),
+    )
     for page in PAGES
     for block in docs.console_blocks(TEXTS[page])
 ]
