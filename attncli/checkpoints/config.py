@@ -143,11 +143,6 @@ class Settings:
         return otherwise if value is None else flag(f"{self.file}: {name}", value)
 
     @property
-    def kind(self) -> str:
-        """The type of the model."""
-        return str(self.config["model_type"])
-
-    @property
     def layer(self) -> int:
         """The number of the layer, counted from 0."""
         found = _NUMBER.findall(self.prefix)
@@ -206,7 +201,7 @@ class Settings:
         if self.says("multi_query", otherwise=False):
             newer = self.says("new_decoder_architecture", otherwise=False)
             return self.count("num_kv_heads") if newer else 1
-        if self.kind == "gpt_bigcode":
+        if self.config["model_type"] == "gpt_bigcode":
             raise UsageError(
                 f"{self.file}: without multi_query, c_attn holds query, key and value head by "
                 "head, which attncli does not read",
@@ -277,11 +272,10 @@ class Settings:
 
     def _uses_window(self) -> bool:
         """Return whether a layer of Qwen has a window."""
-        used = self.says("use_sliding_window", otherwise=True)
-        if used and "_moe" in self.kind:
+        used, kind = self.says("use_sliding_window", otherwise=True), self.config["model_type"]
+        if used and "_moe" in kind:
             raise UsageError(
-                f"{self.file}: use_sliding_window does not say which layers of {self.kind} have a "
-                "window",
+                f"{self.file}: use_sliding_window does not say which {kind} layers have a window",
                 hint="leave out --config, and give its options one by one",
             )
         first = self.value("max_window_layers") or 0
@@ -290,7 +284,7 @@ class Settings:
     def _positions(self, given: Collection[str]) -> Options:
         """Return the options for positions: ALiBi, or a rotary embedding."""
         if self.says("alibi", otherwise=self.model.alibi):
-            if self.kind == "falcon":
+            if self.config["model_type"] == "falcon":
                 raise UsageError(
                     f"{self.file}: Falcon rounds ALiBi to bfloat16, which attncli does not do",
                     hint="leave out --config, and give its options one by one, ALiBi as --bias",

@@ -51,11 +51,6 @@ class Rotary(NamedTuple):
         value = self.parameters.get(name)
         return positive_number(f"{self.file}: {name}", otherwise if value is None else value)
 
-    @property
-    def attention_factor(self) -> float:
-        """The factor of query and key."""
-        return self.reasonable("attention_factor", self.number("attention_factor"))
-
     def reasonable(self, name: str, factor: float) -> float:
         """Return a factor, if it is near 1."""
         if not 1 / _MOST_FACTOR < factor < _MOST_FACTOR:
@@ -162,7 +157,10 @@ def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
             f"{rotary.file}: attncli does not know the rotary embedding {shown(kind)}",
             hint="give inv_freq of the model's rotary module as --rope-frequencies, with --rope",
         )
-    return _KINDS[kind](rotary)
+    frequencies, factor = _KINDS[kind](rotary)
+    if kind in _WITH_FACTOR and rotary.parameters.get("attention_factor") is not None:
+        factor = rotary.reasonable("attention_factor", rotary.number("attention_factor"))
+    return frequencies, factor
 
 
 def _dynamic(rotary: Rotary) -> tuple[Frequencies, float]:
@@ -202,8 +200,6 @@ def _longrope(rotary: Rotary) -> tuple[Frequencies, float]:
         found = len(factors) if isinstance(factors, list) else shown(factors)
         raise UsageError(f"{rotary.file}: {name}: expected {pairs} numbers; found {found}")
     each = [positive_number(f"{rotary.file}: {name}", factor) for factor in factors]
-    if rotary.parameters.get("attention_factor") is not None:
-        return rotary.plain / each, rotary.attention_factor
     has_factor = rotary.parameters.get("factor") is not None
     longer = rotary.number("factor") if has_factor else rotary.longest / original
     if longer <= 1 or original <= 1:
@@ -237,6 +233,10 @@ _KINDS: dict[str, Callable[[Rotary], tuple[Frequencies, float]]] = {
 }
 
 
+# With these kinds, a file may give the factor of query and key.
+_WITH_FACTOR = ("longrope", "su", "yarn")
+
+
 def _between(plain: Frequencies, factor: float, kept: Frequencies) -> Frequencies:
     """Mix slowed and plain frequencies; ``kept`` is the share of the plain ones."""
     mixed: Frequencies = plain / factor * (1 - kept) + plain * kept
@@ -246,8 +246,6 @@ def _between(plain: Frequencies, factor: float, kept: Frequencies) -> Frequencie
 def _sharpened(rotary: Rotary, factor: float) -> float:
     """Return YaRN's factor of query and key."""
     parameters = rotary.parameters
-    if parameters.get("attention_factor") is not None:
-        return rotary.attention_factor
 
     def growth(name: str | None) -> float:
         share = 1.0 if name is None else not_negative(f"{rotary.file}: {name}", parameters[name])

@@ -68,10 +68,6 @@ class Document(NamedTuple):
         return self.refusal(f"lists are nested deeper than {MAX_DEPTH} levels", where)
 
 
-class _TwinError(Exception):
-    """A mapping has a key twice; the parser does not say where."""
-
-
 def read(source: Source) -> Contents:
     """Read a JSON document: nested lists are arrays, a mapping is a problem, ``null`` is −inf."""
     document = Document(source, source.text(), _find)
@@ -98,8 +94,18 @@ def _tree(document: Document) -> Any:
     cells = text.count(",") + text.count("[") + _CELLS_A_KEY * text.count(":")
     if cells > MOST_CELLS:
         raise too_many_cells(document.source.name, cells)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            twin = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            what, key = f"the key {quoted(twin)} appears here a second time", json.dumps(twin)
+            first = text.find(key) + 1
+            raise document.refusal(what, max(text.find(key, first), first - 1))
+        return entries
+
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_int=_whole, parse_float=_number)
+        return json.loads(text, object_pairs_hook=once, parse_int=_whole, parse_float=_number)
     except json.JSONDecodeError as error:
         what = f"this is not JSON: {error.msg}"
         raise document.refusal(what, error.pos) from error
@@ -107,18 +113,6 @@ def _tree(document: Document) -> Any:
         raise document.too_deep(0) from error
     except NumberOverflowError as error:
         raise document.refusal(str(error), max(text.find(error.text), 0)) from error
-    except _TwinError as error:
-        what = f"the key {quoted(str(error))} appears here a second time"
-        key = json.dumps(str(error))
-        first = text.find(key) + 1
-        raise document.refusal(what, max(text.find(key, first), first - 1)) from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        raise _TwinError(Counter(key for key, _ in pairs).most_common(1)[0][0])
-    return entries
 
 
 def _whole(text: str) -> int:

@@ -9,11 +9,9 @@ import io
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attncli.errors import InputError
 from attncli.errors.text import printable
-from attncli.loading.contents import Contents, LazyEntries, LoadedArray, LoadedMapping
+from attncli.loading.contents import Contents, LazyEntries, LoadedMapping
 from attncli.loading.npy import entry_of
 from attncli.numerics.dtypes import as_bfloat16
 
@@ -51,17 +49,12 @@ def read(source: Source) -> Contents:
             f"{source.name} holds more than tensors, or is damaged ({reason:.200})",
             hint="save its tensors alone: torch.save(model.state_dict(), file)",
         ) from error
-    if isinstance(held, torch.Tensor):
-        found = _entry(held, source.name)
-        if isinstance(found, LoadedArray):
-            return found
-        return LoadedArray(np.asarray(found), source.name)
-    entries = dict(_flat(held, "", 0))
+    entries = {"": held} if isinstance(held, torch.Tensor) else dict(_flat(held, "", 0))
     if not any(isinstance(value, torch.Tensor) for value in entries.values()):
         raise InputError(f"{source.name}: expected tensors; found none")
 
     def entry(name: str) -> object:
-        return _entry(entries[name], f"{source.name}#{printable(name)}")
+        return _entry(entries[name], f"{source.name}#{printable(name)}" if name else source.name)
 
     return LoadedMapping(LazyEntries(entries, entry), source.name, source.folder, dump=True)
 

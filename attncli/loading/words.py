@@ -15,7 +15,7 @@ from attncli.loading.yaml_text import yaml_words
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
-# Room for a million labels of sixteen letters.
+# Bytes: room for a million labels of sixteen letters.
 _MOST_BYTES = 16 * 2**20
 _JSON_LIST = re.compile(r'\s*\[\s*"')
 _YAML, _TABLES = (".yaml", ".yml"), (".csv", ".tsv")
@@ -25,14 +25,8 @@ _SEPARATORS = (",", ";", "\t", "\x1f")
 
 def read_words(source: Source) -> tuple[str, ...]:
     """Read one label from each line, or a list in JSON, YAML or CSV."""
-    if source.size > _MOST_BYTES:
-        raise InputError(
-            f"{source.name}: expected at most {_MOST_BYTES:,} bytes of labels; "
-            f"found {source.size:,}"
-        )
-    text = source.text().replace("\r\n", "\n").replace("\r", "\n")
-    found = _listed(source, text)
-    return found or tuple(text.removesuffix("\n").split("\n"))
+    text = source.text_bytes(_MOST_BYTES).decode().replace("\r\n", "\n").replace("\r", "\n")
+    return _listed(source, text) or tuple(text.removesuffix("\n").split("\n"))
 
 
 def _listed(source: Source, text: str) -> tuple[str, ...] | None:

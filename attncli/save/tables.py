@@ -28,13 +28,13 @@ def write_table(stream: BinaryIO, results: Results, separator: str) -> None:
     """Write the only matrix, or the only list of mappings, as a table."""
     records = results.one_list()
     if records is not None:
-        _write_records(stream, records, separator)
-        return
-    name, matrix = results.one_matrix("CSV" if separator == "," else "TSV")
-    lines = number_lines(matrix, separator)
-    if results.labelled:
-        names = results.names_of(name, (matrix.shape[0], matrix.shape[1]))
-        lines = _labelled(lines, *names, separator)
+        lines = _record_lines(records, separator)
+    else:
+        name, matrix = results.one_matrix("CSV" if separator == "," else "TSV")
+        lines = number_lines(matrix, separator)
+        if results.labelled:
+            names = results.names_of(name, (matrix.shape[0], matrix.shape[1]))
+            lines = _labelled(lines, *names, separator)
     stream.writelines(f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
 
 
@@ -47,14 +47,14 @@ def _labelled(
         yield f"{_line_of([label], separator)}{separator}{line}"
 
 
-def _write_records(stream: BinaryIO, records: Sequence[Mapping[str, Any]], separator: str) -> None:
-    """Write one line for each mapping, or for each item of its inner lists."""
+def _record_lines(records: Sequence[Mapping[str, Any]], separator: str) -> Iterator[str]:
+    """Yield a header, then a line for each mapping, or for each item of its inner lists."""
     rows = [row for record in records for row in _flat(record)]
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]
-    lines: list[list[Any]] = [told, *([row.get(name) for name in told] for row in rows)]
-    texts = (f"{_line_of(line, separator)}\n" for line in lines)
-    stream.writelines(text.encode("utf-8", "backslashreplace") for text in texts)
+    yield _line_of(told, separator)
+    for row in rows:
+        yield _line_of([row.get(name) for name in told], separator)
 
 
 def _line_of(cells: Sequence[Any], separator: str) -> str:
