@@ -15,6 +15,7 @@ from attncli.errors import AttnError
 from attncli.loading import LoadedArray, LoadedMapping, describe, read
 from attncli.numerics.dtypes import BFLOAT16
 
+pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 MATRIX = np.array([[1.5, -2.0, 3e-5], [4.0, 5.0, 6.0]])
 
 
