@@ -41,6 +41,7 @@ def test_the_terminal_shows_the_grid_alone(files: Any, attncli: Run, file: str) 
     assert rows == [["0.01"] * 4, ["0.01", "0.01", "0.80", "0.01"], ["0.01"] * 4]
     assert ("class token" in ran.text) is (file == "w.npy")
     assert "query 0" in ran.text
+    assert "rows down, columns across" in ran.text
 
 
 @pytest.mark.parametrize("words", [(), ("--blocks",)])
