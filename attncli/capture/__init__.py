@@ -1,6 +1,7 @@
 """Record the attention calls of running PyTorch code as problem files.
 
-``attncli.capture("dumps/")`` is the door. PyTorch is imported here and nowhere else in attncli.
+Users call ``attncli.capture("dumps/")``. Only this package and the reader of ``.pt`` files import
+PyTorch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """The package itself, callable: importing a submodule binds its name to the package."""
+    """The package as a function: after `attncli.capture.x` is imported, `attncli.capture` is this."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         from attncli.capture.recorder import capture  # noqa: PLC0415

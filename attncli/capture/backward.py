@@ -1,4 +1,4 @@
-"""The gradients of a recorded call, as the backward pass of PyTorch hands them to hooks."""
+"""The gradients of a recorded call, which hooks get in the backward pass of PyTorch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _NAMES = ("query", "key", "value")
 
 
 class Watched:
-    """Inputs of one call as views of their own, and the gradients that come back to them.
+    """The inputs of one call, and their gradients.
 
-    The views keep what this call alone gives to a tensor that others use, too.
+    Other calls may use the same tensors. So this call gets views of them: the gradient of a view
+    comes from this call alone.
 
     Parameters
     ----------
@@ -30,14 +31,14 @@ class Watched:
         self._ready: list[Callable[[dict[str, torch.Tensor]], None]] = []
 
     def follow(self, out: torch.Tensor, turned: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-        """Wait for the gradients; return whether there will be any.
+        """Set hooks for the gradients, and return whether there will be any.
 
         Parameters
         ----------
         out : Tensor
             The output of the call.
         turned : callable
-            Brings the gradient of the output into the axes of the dump.
+            Returns the gradient of the output in the axes of the dump.
         """
         if not out.requires_grad:
             return False
@@ -48,7 +49,7 @@ class Watched:
         return True
 
     def then(self, ready: Callable[[dict[str, torch.Tensor]], None]) -> None:
-        """Call a function with all gradients when the last one has come."""
+        """Call a function with all gradients when the backward pass has computed the last one."""
         self._ready.append(ready)
 
     def _watch(

@@ -1,4 +1,4 @@
-"""One attention call, as it was made, turned into the entries of a problem file."""
+"""One attention call, and its entries in a problem file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Call:
-    """One call: its inputs, its output, and the rules that the kernel applied.
+    """The inputs of one attention call, its output, and the rules that the kernel applied.
 
     Attributes
     ----------
@@ -28,11 +28,11 @@ class Call:
     options : mapping of str to object
         Options of the problem under their Python names.
     kernel : str
-        What computed it: ``sdpa``, ``eager``, ``flex_attention``, ….
+        The name of the kernel: ``sdpa``, ``eager``, ``flex_attention``, ….
     module : torch.nn.Module or None
         The innermost module that made the call.
     watched : Watched or None
-        What waits for the gradients, where they are recorded.
+        The inputs with hooks for the gradients; None if gradients are not recorded.
     """
 
     query: torch.Tensor
@@ -54,9 +54,9 @@ class Call:
 def mask_entries(mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
     """Turn an attention mask into the entries ``mask`` and ``bias``.
 
-    Numbers below half of the dtype's lowest number, and −inf, hide a key: they become ``mask``.
-    What is left is a ``bias`` where it is not 0. A row whose keys are all hidden by finite numbers
-    keeps them as a bias, because such a kernel weighs all these keys.
+    A number hides a key if it is −inf or below half of the dtype's lowest number: it goes into
+    ``mask``. All other numbers that are not 0 go into ``bias``. If finite numbers hide all keys of a
+    row, they go into ``bias``, because the kernel then gives each of these keys a weight.
 
     Parameters
     ----------

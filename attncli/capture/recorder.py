@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Captured:
-    """What a block has recorded so far.
+    """The calls that a block has recorded so far.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Captured:
     files : list of Path
         The dumps, in the order of the calls.
     bytes : int
-        Their arrays take so many bytes.
+        How many bytes their arrays take.
     tokens : sequence of str, or None
         Names of the tokens of the next calls. A call with S keys takes the first S of them; its
         queries are the last L of these.
@@ -98,7 +98,7 @@ class Captured:
         grads: dict[str, torch.Tensor],
         facts: dict[str, object],
     ) -> None:
-        """Write a dump again, with the gradients that came back to the call."""
+        """Write a dump again, with the gradients of the call."""
         with self._lock:
             made = {
                 name: on_cpu(tensor.reshape(entries[name[1:]].shape))
@@ -126,7 +126,7 @@ class Captured:
         warnings.warn(text, AttnWarning, stacklevel=6)
 
     def _layer(self, module: torch.nn.Module | None) -> int:
-        """Return the number of a layer: modules count in the order of their first calls."""
+        """Return the number of a layer. Modules are numbered in the order of their first calls."""
         if id(module) not in self._numbers:
             self._numbers[id(module)] = len(self._modules)
             self._modules.append(module)
@@ -156,8 +156,8 @@ class Captured:
         return {"query_labels": names[keys - queries :], "key_labels": names}
 
 
-class _Doors:
-    """The wrapped doors that all open blocks share."""
+class _Wrappers:
+    """The wrapped functions, which all open blocks of `capture` share."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -166,7 +166,7 @@ class _Doors:
 
     @contextmanager
     def to(self, captured: Captured) -> Iterator[None]:
-        """Hand every call to `captured`, too, while the block runs."""
+        """Report every call to `captured`, too, while the block runs."""
         with self._lock:
             if not self._open:
                 self._stack.enter_context(watched_modules())
@@ -192,7 +192,7 @@ class _Doors:
             captured.say(what)
 
 
-_DOORS = _Doors()
+_WRAPPERS = _Wrappers()
 
 
 @contextmanager
@@ -261,7 +261,7 @@ def capture(
     _prepare(place)
     chosen = {layers} if isinstance(layers, int) else layers
     captured = Captured(place, chosen, limit, limit_bytes, tokens, gradients=gradients)
-    with _DOORS.to(captured):
+    with _WRAPPERS.to(captured):
         yield captured
     if not captured.files and not captured.unseen and layers is None and limit > 0:
         captured.say(

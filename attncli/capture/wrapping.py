@@ -1,6 +1,6 @@
-"""Wrapping the doors to attention: PyTorch's function, its module, and Transformers' interface.
+"""Wrappers of the functions that compute attention in PyTorch and Transformers.
 
-A wrapper calls the original, so that a model keeps its kernel, and then hands the call on.
+A wrapper calls the original function, so that a model keeps its kernel, and then reports the call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _NO_GRADIENTS = "gradients: run the model without torch.no_grad, and call backwa
 
 
 class _Outer(threading.local):
-    """The door that is open in this thread: what it calls inside is the same attention."""
+    """Whether a wrapped function runs in this thread, and what it passed to the kernel.
+
+    A wrapped function may call another one: that is the same attention, which is reported once.
+    """
 
     open = False
     causal = False
@@ -41,16 +44,16 @@ _OUTER = _Outer()
 
 @contextmanager
 def wrapped_doors(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
-    """Wrap every door while the block runs.
+    """Wrap every function that computes attention while the block runs.
 
     Parameters
     ----------
     report : callable
         Takes each call.
     say : callable
-        Takes a sentence on what cannot be seen.
+        Takes a sentence that says what cannot be recorded.
     gradients : callable
-        Whether gradients are recorded, too.
+        Returns whether gradients are recorded, too.
     """
     with ExitStack() as stack:
         stack.enter_context(_function(report, say, gradients))
@@ -70,7 +73,7 @@ def _inside() -> Iterator[None]:
 
 
 def _unseen(*tensors: torch.Tensor) -> str:
-    """Return why the numbers of a call cannot be seen, or an empty string."""
+    """Return why a call cannot be recorded, or an empty string."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return "a compiled graph: run the model without torch.compile or tracing"
     if any(t.device.type == "meta" or type(t).__name__ == "FakeTensor" for t in tensors):
@@ -161,7 +164,7 @@ def _four_axes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _options(*, scale: float | None = None, causal: bool = False, **others: Any) -> dict[str, Any]:
-    """Return the options that were given, as JSON knows them."""
+    """Return the options that were given, as types of JSON."""
     options: dict[str, Any] = {} if scale is None else {"scale": float(scale)}
     if causal:
         options["causal"] = True
@@ -178,7 +181,7 @@ def _say_dropout(say: Say, probability: float) -> None:
 
 @contextmanager
 def _multihead(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
-    """Wrap `torch.nn.MultiheadAttention`, whichever of its kernels runs."""
+    """Wrap `torch.nn.MultiheadAttention`, with all of its kernels."""
     layer = torch.nn.MultiheadAttention
     original = layer.forward
 
@@ -221,7 +224,7 @@ def _call_of_layer(
     out: torch.Tensor,
     masks: dict[str, torch.Tensor],
 ) -> Call:
-    """Return the call of an `nn.MultiheadAttention`, projected here: its kernels keep no query."""
+    """Return the call of an `nn.MultiheadAttention`. Its kernels hand out no query: it is made anew."""
     if layer.in_proj_weight is not None:
         weights = layer.in_proj_weight.chunk(3)
     else:
@@ -251,7 +254,7 @@ def _masks_of_layer(
     padding: torch.Tensor | None,
     mask: torch.Tensor | None,
 ) -> dict[str, torch.Tensor]:
-    """Return mask and bias; in this layer true hides."""
+    """Return mask and bias. In the masks of this layer, true hides a key."""
     if mask is not None and mask.dim() == 3:
         mask = mask.unflatten(0, (-1, layer.num_heads))
     if padding is not None:
@@ -269,7 +272,7 @@ def _masks_of_layer(
 
 @contextmanager
 def _encoder_layer(say: Say) -> Iterator[None]:
-    """Say once that the fused kernel of a whole encoder layer hides its attention."""
+    """Report that the attention in the fused kernel of an encoder layer cannot be recorded."""
     original = cast("Any", torch)._transformer_encoder_layer_fwd  # noqa: SLF001
 
     def wrapper(*args: Any, **options: Any) -> Any:
@@ -285,7 +288,7 @@ def _encoder_layer(say: Say) -> Iterator[None]:
 
 @contextmanager
 def _transformers(report: Report, say: Say, gradients: Wanted) -> Iterator[None]:
-    """Wrap the functions that Transformers' models get from their `AttentionInterface`."""
+    """Wrap the attention functions that models of Transformers get from `AttentionInterface`."""
     modeling = sys.modules.get("transformers.modeling_utils")
     interface = getattr(modeling, "AttentionInterface", None)
     if interface is None:
@@ -325,7 +328,7 @@ def _recorded(
             return results
         _say_dropout(say, options.get("dropout") or 0.0)
         if options.get("position_bias") is not None and inner is not None:
-            # Position bias and causal rule, as they were put into one mask for the kernel.
+            # This mask holds the position bias and the causal rule.
             attention_mask, options["position_bias"] = inner, None
         tensors, rules = _rules(module, query, key, attention_mask, options)
         if "flash" in name:
@@ -351,7 +354,7 @@ def _rules(
     """Return the arrays and options of a call in Transformers."""
     if mask is not None and not isinstance(mask, torch.Tensor):
         mask = _dense(mask, query, key)
-    if mask is not None and mask.dim() == 2:  # FlashAttention's: which keys are real
+    if mask is not None and mask.dim() == 2:  # FlashAttention's mask tells which keys are real
         tensors = {"key_padding_mask": mask.bool()}
     else:
         # A static cache has a mask that is longer than the keys.

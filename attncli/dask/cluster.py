@@ -1,4 +1,4 @@
-"""A running cluster, or a local one for the call: found, looked at, and given work."""
+"""Connect to a running cluster or start a local one, check its workers, and send work to them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ from attncli.errors.text import first_few
 Told = Callable[[int, int], None] | None
 # Seconds for the scheduler to answer, and for all workers together.
 _PATIENCE = 6
+# Seconds for the first worker of a local cluster to start.
+_START = 60
 _SETTINGS = {
     "distributed.comm.timeouts.connect": "5s",
     # A terminal's Ctrl-C goes to all processes: this one stops the others.
-    "distributed.worker.preload": ["import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"],
+    # What blocks need is imported before the first block comes.
+    "distributed.worker.preload": [
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nimport attncli.dask.blocks\n"
+    ],
 }
 
 
@@ -31,21 +36,21 @@ _SETTINGS = {
 def running(
     scheduler: str | None, workers: int | None, files: Sequence[str] = ()
 ) -> Iterator[Any | None]:
-    """Give a client of the cluster; None where neither a scheduler nor workers are asked for.
+    """Yield a client of the cluster; None if neither a scheduler nor workers are given.
 
     Parameters
     ----------
     scheduler : str or None
         The address of a running cluster.
     workers : int or None
-        How many processes a local cluster has, that ends with the block.
+        How many processes a local cluster has. It stops at the end of the block.
     files : sequence of str
-        What workers have to read.
+        The files that workers read.
 
     Raises
     ------
     InputError
-        The scheduler does not answer, or a worker is not fit for the work.
+        The scheduler does not answer, or a worker cannot do the work.
     """
     if scheduler is None and workers is None:
         yield None
@@ -64,13 +69,15 @@ def running(
         if scheduler is None:
             place = opened.enter_context(tempfile.TemporaryDirectory(prefix="attncli-"))
             made = LocalCluster(
-                n_workers=workers,
+                n_workers=0,
                 threads_per_worker=1,
                 dashboard_address=None,
                 local_directory=place,
                 silence_logs=50,
             )
             cluster = opened.enter_context(made)
+            # Workers start while this process reads the inputs.
+            cluster.scale(workers)
             client = opened.enter_context(Client(cluster))
         else:
             client = opened.enter_context(_found(Client, scheduler))
@@ -130,12 +137,16 @@ def _look_at_workers(client: Any, files: Sequence[str]) -> None:
 
 
 def computed(collections: Sequence[Any], client: Any | None, told: Told = None) -> list[Any]:
-    """Return the values of Dask collections; where something stops it, the cluster stops, too."""
+    """Return the values of Dask collections. An error here also cancels the work on the cluster."""
     if client is None:
         with _Counted(told):
             return list(dask.compute(*collections))
     from distributed import as_completed, futures_of  # noqa: PLC0415
 
+    try:
+        client.wait_for_workers(1, timeout=_START)
+    except TimeoutError:
+        raise InputError(f"no worker has started within {_START} seconds") from None
     kept = client.persist(list(collections))
     futures = futures_of(list(kept))
     try:
@@ -157,7 +168,7 @@ def computed(collections: Sequence[Any], client: Any | None, told: Told = None) 
 
 
 class _Counted(Callback):  # type: ignore[misc]
-    """Tells how many tasks are done where Dask's own threads work."""
+    """Reports how many tasks are done, for the work of threads in this process."""
 
     def __init__(self, told: Told) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Results to Zarr, each block by the worker that computed it."""
+"""Write results to Zarr: each worker writes the blocks that it has computed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[da.Array]:
-    """Return what, once computed, has written lazy arrays into a folder.
+    """Return lazy arrays that write others into a folder when they are computed.
 
     Parameters
     ----------
     arrays : mapping of str to dask.array.Array
     folder : str
-        Empty; it becomes a group, or the array itself where one stands alone.
+        It is empty, and becomes a group, or one array.
     alone : bool
+        Whether the folder becomes the only array.
     """
     if not alone:
         zarr.create_group(folder)
@@ -31,7 +32,7 @@ def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[
 
 
 def _written(name: str, array: da.Array, folder: str, *, alone: bool) -> da.Array:
-    """Return the tasks that write one array, each a chunk of its own: nobody waits for a lock."""
+    """Return a lazy array that writes another one. A task writes one whole chunk, without a lock."""
     size = tuple(max(1, sizes[0]) for sizes in array.chunks)
     regular = array.rechunk(size)
     target = zarr.create_array(
