@@ -12,7 +12,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """The package as a function: after `attncli.capture.x` is imported, `attncli.capture` is this."""
+    """The package as a function, because an import binds the name `attncli.capture` to it."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         from attncli.capture.recorder import capture  # noqa: PLC0415

@@ -55,8 +55,8 @@ def mask_entries(mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
     """Turn an attention mask into the entries ``mask`` and ``bias``.
 
     A number hides a key if it is −inf or below half of the dtype's lowest number: it goes into
-    ``mask``. All other numbers that are not 0 go into ``bias``. If finite numbers hide all keys of a
-    row, they go into ``bias``, because the kernel then gives each of these keys a weight.
+    ``mask``. All other numbers that are not 0 go into ``bias``. If finite numbers hide all keys of
+    a row, they go into ``bias``, because the kernel then gives each of these keys a weight.
 
     Parameters
     ----------

@@ -224,7 +224,7 @@ def _call_of_layer(
     out: torch.Tensor,
     masks: dict[str, torch.Tensor],
 ) -> Call:
-    """Return the call of an `nn.MultiheadAttention`. Its kernels hand out no query: it is made anew."""
+    """Return the call of an `nn.MultiheadAttention`, with query, key and value projected anew."""
     if layer.in_proj_weight is not None:
         weights = layer.in_proj_weight.chunk(3)
     else:

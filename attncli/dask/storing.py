@@ -32,7 +32,7 @@ def stored(arrays: Mapping[str, da.Array], folder: str, *, alone: bool) -> list[
 
 
 def _written(name: str, array: da.Array, folder: str, *, alone: bool) -> da.Array:
-    """Return a lazy array that writes another one. A task writes one whole chunk, without a lock."""
+    """Return a lazy array that writes another one. A task writes a whole chunk, without a lock."""
     size = tuple(max(1, sizes[0]) for sizes in array.chunks)
     regular = array.rechunk(size)
     target = zarr.create_array(
