@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import AttnWarning, InputError, UsageError
-from attncli.loading import LoadedArray, read
+from attncli.loading import LoadedArray, read, read_array
 from attncli.numerics.dtypes import BFLOAT16, widen
 
 
@@ -62,6 +62,16 @@ def test_versions_one_to_three(load, version):
     np.testing.assert_array_equal(load(npy(np.eye(3), version)).values, np.eye(3))
 
 
+def test_a_structured_array_of_numbers_is_read_as_columns(tmp_path):
+    # As pandas' df.to_records() makes it: a row number, and fields of several types.
+    records = np.array([(0, 1.5, 2), (1, -3.0, 4)], [("index", "i8"), ("a", "f4"), ("b", "i2")])
+    np.save(tmp_path / "r.npy", records)
+    with pytest.warns(AttnWarning, match="index"):
+        found = read_array(str(tmp_path / "r.npy"))
+    assert found.column_labels == ("a", "b")
+    assert np.array_equal(found.values, [[1.5, 2], [-3, 4]])
+
+
 def test_a_file_is_mapped_and_not_read(load):
     assert is_mapped(load(npy(np.eye(3))).values)
     assert is_mapped(load(npy(np.asfortranarray(np.ones((2, 3))))).values)
@@ -97,10 +107,10 @@ def test_two_bytes_without_a_type_ask_for_one(load):
         (np.array([b"a"]), "|S1"),
         (np.zeros(2, "M8[s]"), "M8[s]"),
         (np.zeros(2, "m8[D]"), "m8[D]"),
-        (np.zeros(2, "f4,U3"), "structures with fields"),
-        (np.zeros((2, 2), "f4,f4"), "structures with fields"),
-        (np.zeros(2, [("a", "f4", 3)]), "structures with fields"),
-        (np.zeros(2, [("a", "O"), ("b", "f4")]), "structures with fields"),
+        (np.zeros(2, "f4,U3"), "structures with fields that are not"),
+        (np.zeros((2, 2), "f4,f4"), "structures with fields that are not"),
+        (np.zeros(2, [("a", "f4", 3)]), "structures with fields that are not"),
+        (np.zeros(2, [("a", "O"), ("b", "f4")]), "structures with fields that are not"),
         (np.zeros(2, np.longdouble), np.dtype(np.longdouble).str),
         (np.zeros(2, "V3"), "|V3"),
     ],

@@ -35,7 +35,8 @@ _MAGIC = b"\x93NUMPY"
 _VERSIONS = {1: (2, "latin-1"), 2: (4, "latin-1"), 3: (4, "utf-8")}
 # NumPy's own limit, in bytes.
 _HEADER_LIMIT = 10_000
-_STORED = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "V2"}
+_ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
+_STORED = {*_ELEMENTS, "V2"}
 # Programs save bfloat16 as raw bytes, or as integers of the same bits.
 _MAY_BE_BFLOAT16 = {"V2", "u2", "i2"}
 # The header is a Python literal; patterns read it, so nothing is evaluated.
@@ -45,7 +46,8 @@ _DESCR = re.compile(
 _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)""")
 _AXIS = re.compile(r"\s*\d{1,18}\s*")
-
+_FIELD = r"""\(\s*['"]([^'"]*)['"]\s*,\s*['"]([<>|=][a-z]\d)['"]\s*\)"""
+_FIELDS = re.compile(rf"\[\s*{_FIELD}(?:\s*,\s*{_FIELD})*\s*,?\s*\]")
 _WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
 # The last code of Unicode, and the first of its surrogates and their number.
 _LAST_CHARACTER = 0x10FFFF
@@ -55,7 +57,7 @@ _REFUSED = {
     "c": "complex numbers",
     **dict.fromkeys("SUa", "text"),
     **dict.fromkeys("Mm", "dates or time spans"),
-    **dict.fromkeys("[(", "structures with fields"),
+    **dict.fromkeys("[(", "structures with fields that are not numbers"),
     "V": "raw bytes",
 }
 
@@ -78,7 +80,10 @@ class Header(NamedTuple):
         """The dtype of the stored elements; None where attncli cannot read them."""
         if _WORDS.fullmatch(self.descr) and len(self.shape) <= 1:
             return np.dtype(self.descr)
-
+        if _FIELDS.fullmatch(self.descr) and len(self.shape) == 1:
+            fields = re.findall(_FIELD, self.descr)
+            names = {name for name, code in fields if name and code[1:] in _ELEMENTS}
+            return np.dtype(fields) if len(names) == len(fields) else None
         order, code = self.descr[:1], self.descr[1:]
         return np.dtype(order + code) if order and order in "<>|=" and code in _STORED else None
 
@@ -90,14 +95,17 @@ class Header(NamedTuple):
         if stored is None or stored.str == "|V2":
             words = {"O": "Python objects", "[": "structured", "(": "structured"}
             return Member(name, shape, words.get(self.kind, self.descr))
-
+        if stored.names:
+            fields = [stored[field].newbyteorder("=") for field in stored.names]
+            return Member(name, (*shape, len(fields)), np.result_type(*fields).name)
         word = "text" if stored.kind == "U" else dtype_name(stored.newbyteorder("="))
         return Member(name, shape, word)
 
     def check(self, size: int, name: str, dtype: str | None) -> np.dtype[Any]:
         """Return the dtype of the stored elements; refuse a file whose size the header denies."""
         stored = self.dtype
-        if stored is None or (stored.kind == "V" and dtype != "bfloat16"):
+        raw = stored is not None and stored.kind == "V" and not stored.names
+        if stored is None or (raw and dtype != "bfloat16"):
             raise self.unreadable(name)
         claimed = self.start + math.prod(self.shape) * stored.itemsize
         if claimed != size:
@@ -113,10 +121,6 @@ class Header(NamedTuple):
         hint = "if these are bfloat16, give --dtype bfloat16" if self.descr.endswith("V2") else None
         if self.kind == "O":
             hint = "np.savez writes the arrays of a dictionary: np.savez('problem.npz', **arrays)"
-        elif self.kind in ("[", "("):
-            hint = (
-                "save plain numbers, in Python numpy.lib.recfunctions.structured_to_unstructured(x)"
-            )
         shown = f"(dtype {quoted(self.descr)}, shape {self.shape})"
         return InputError(f"{name}: expected real numbers; found {what} {shown}", hint=hint)
 
@@ -137,7 +141,10 @@ def _array(source: Source, header: Header) -> LoadedArray:
     values = source.array(
         stored, header.shape, start=header.start, order="F" if header.fortran else "C"
     )
-    return LoadedArray(in_native_order(values, source.name, source.dtype), source.name)
+    values = in_native_order(values, source.name, source.dtype)
+    if values.dtype.names and values.dtype != BFLOAT16:
+        return _columns(values, source.name)
+    return LoadedArray(values, source.name)
 
 
 def read_header(stream: BinaryIO, name: str) -> Header:
@@ -199,12 +206,24 @@ def in_native_order(
 
 
 def entry_of(values: npt.NDArray[Any], name: str) -> object:
-    """Return an array, words, or a single Python value."""
+    """Return an array, words, or a single Python value; a structured array becomes columns."""
     if values.dtype.kind == "U":
         return _words_of(values, name)
+    if values.dtype.names and values.dtype != BFLOAT16:
+        return _columns(values, name)
     if values.ndim:
         return LoadedArray(values, name)
     return (widen(values, np.float64) if values.dtype == BFLOAT16 else values).item()
+
+
+def _columns(records: npt.NDArray[Any], name: str) -> LoadedArray:
+    """Return the fields of a structured array as named columns of one dtype."""
+    from attncli.loading.headings import settle  # noqa: PLC0415 - few files hold records
+
+    names = records.dtype.names or ()
+    columns = [in_native_order(np.ascontiguousarray(records[field]), name) for field in names]
+    values = np.stack(columns, axis=1)
+    return settle(LoadedArray(values, name, None, names, is_table=True), "yes")
 
 
 def _words_of(values: npt.NDArray[np.str_], name: str) -> str | list[str]:
