@@ -39,7 +39,7 @@ IMPORTED_BY = {
     "PIL": {"loading", "view"},
     "yaml": {"loading"},
     "threadpoolctl": {"numerics"},
-    "orjson": {"save"},
+    "orjson": {"loading", "save"},
 }
 # What a room must do without, itself and through whatever it imports.
 NEVER = {
